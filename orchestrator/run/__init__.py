@@ -1,0 +1,1 @@
+"""The coordinator of one run: launch, follow, deal cases out, commit."""
