@@ -1,0 +1,20 @@
+"""Folding the hosts' journals into measurements; pure (bytes in, values out)."""
+
+from orchestrator.events.fold import AgentState, Entry, Fold, HostState, Key, WorkerView
+from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
+from orchestrator.events.missing import Expected, missing
+
+__all__ = [
+    "AgentState",
+    "BadLine",
+    "Entry",
+    "Expected",
+    "Fold",
+    "HostState",
+    "JournalLines",
+    "Key",
+    "WorkerView",
+    "missing",
+    "parse_line",
+    "parse_measurement",
+]

@@ -1,0 +1,296 @@
+"""The state of a run, kept up to date from the journals of its hosts as their bytes come in.
+
+Only what progress needs stays in memory: a measurement is remembered by where its line lies in its host's journal,
+and read again when it is wanted (`Fold.read`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from sys import intern
+from typing import Any, NamedTuple
+
+from orchestrator.events import journal
+from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
+from orchestrator.model import Device, Measurement, RunCounts, Status, Verdict
+
+KEPT_PROBLEMS = 200
+
+
+class AgentState(StrEnum):
+    """What is known of a host's agent; `DEAD` means that it vanished without saying so."""
+
+    UNKNOWN = "unknown"
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    DEAD = "dead"
+
+
+class Key(NamedTuple):
+    """What makes a measurement one: `scope` is the device model (`shard`), the host (`replicate`), or the host
+    and the device's UUID (`replicate_devices`); `row` is canonical JSON, or empty."""
+
+    case_id: str
+    backend: str
+    row: str
+    scope: str
+
+
+class Entry(NamedTuple):
+    """Where a measurement lies (`offset` and `length` in bytes of `host`'s journal) and how it ended."""
+
+    host: str
+    offset: int
+    length: int
+    status: Status
+    verdict: Verdict | None
+
+
+@dataclass
+class WorkerView:
+    """A worker as progress shows it. `since` is when its phase began, in UTC seconds of the host's clock."""
+
+    host: str
+    worker: str
+    devices: tuple[str, ...] = ()
+    payload: str | None = None
+    case_id: str | None = None
+    label: str | None = None
+    backend: str | None = None
+    phase: str = "starting"
+    since: float = 0.0
+
+
+@dataclass
+class HostState:
+    """What a host's journal has told so far. `last_t` is the host's clock (UTC seconds) at its last event."""
+
+    name: str
+    agent: AgentState = AgentState.UNKNOWN
+    identity: dict[str, Any] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    workers: dict[str, WorkerView] = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)
+    released: set[str] = field(default_factory=set)
+    queued: int = 0
+    sealed: bool = False
+    last_t: float = 0.0
+    statuses: Counter[str] = field(default_factory=Counter)
+    superseded: int = 0
+    damaged_lines: int = 0
+    problem_count: int = 0
+    problems: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_PROBLEMS))
+
+    @property
+    def only_model(self) -> str:
+        """The product name of the host's devices if they are all of one, else empty."""
+        models = {device.model for device in self.devices}
+        return models.pop() if len(models) == 1 else ""
+
+
+class Fold:
+    """Feed it the journals; it knows the measurements, each exactly once, and what every worker does."""
+
+    def __init__(
+        self,
+        *,
+        placement: str = "shard",
+        labels: Mapping[str, str] | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        self.placement = placement
+        self.hosts: dict[str, HostState] = {}
+        self.environments: dict[str, dict[str, Any]] = {}
+        self.entries: dict[Key, Entry] = {}
+        self._labels = labels or {}
+        self._run_id = run_id
+        self._lines: dict[str, JournalLines] = {}
+        self._statuses: Counter[str] = Counter()
+        self._verdicts: Counter[str] = Counter()
+
+    def feed(self, host: str, data: bytes) -> list[Measurement]:
+        """Take the next bytes of a host's journal, in any chunking; the measurements that count because of them."""
+        state = self.host(host)
+        accepted = []
+        for offset, line in self._lines.setdefault(host, JournalLines()).feed(data):
+            if line is None:
+                self._problem(state, f"skipped a line of more than {journal.MAX_LINE_BYTES >> 20} MiB")
+                state.damaged_lines += 1
+            elif line.strip():
+                measurement = self._take(state, offset, line)
+                if measurement is not None:
+                    accepted.append(measurement)
+        return accepted
+
+    def host(self, name: str) -> HostState:
+        """The state of a host, made on first use."""
+        name = intern(name)
+        return self.hosts.setdefault(name, HostState(name))
+
+    def offset(self, host: str) -> int:
+        """How many bytes of a host's journal were fed."""
+        lines = self._lines.get(host)
+        return lines.size if lines else 0
+
+    def agent_gone(self, host: str, state: AgentState | str) -> None:
+        """Note how an agent ended, as told by who followed it (a dead one leaves no line)."""
+        told = self.host(host)
+        told.agent = AgentState(state)
+        told.workers.clear()
+
+    def counts(self) -> RunCounts:
+        """Measurements so far, by status and verdict."""
+        return RunCounts(dict(+self._statuses), dict(+self._verdicts))
+
+    def workers(self) -> list[WorkerView]:
+        """Every live worker, by host and name."""
+        return [
+            self.hosts[host].workers[worker]
+            for host in sorted(self.hosts)
+            for worker in sorted(self.hosts[host].workers)
+        ]
+
+    def read(
+        self, source: Callable[[str, int, int], bytes], keys: Iterable[Key] | None = None
+    ) -> Iterator[Measurement]:
+        """The measurements themselves, in the order of `keys` (default: as they came), from the journals' bytes.
+
+        `source(host, offset, length)` returns those bytes. Raises `BadLine` when they are not what was fed."""
+        for key in self.entries if keys is None else keys:
+            entry = self.entries[key]
+            event = parse_line(source(entry.host, entry.offset, entry.length))
+            if not isinstance(event, journal.Measured):
+                raise BadLine(f"the journal of {entry.host} has changed at byte {entry.offset}")
+            yield parse_measurement(event.measurement, host=entry.host)
+
+    def key(self, measurement: Measurement) -> Key:
+        """What identifies a measurement in this run."""
+        row = measurement.row
+        canonical = json.dumps(row, sort_keys=True, separators=(",", ":")) if row else ""
+        return Key(
+            intern(measurement.case_id),
+            intern(measurement.backend),
+            canonical,
+            intern(self._scope(measurement)),
+        )
+
+    def _scope(self, measurement: Measurement) -> str:
+        device = measurement.device
+        if self.placement == "replicate":
+            return measurement.host
+        if self.placement == "replicate_devices":
+            return f"{measurement.host}\n{device.uuid if device else ''}"
+        return device.model if device else self.host(measurement.host).only_model
+
+    def _take(self, state: HostState, offset: int, line: bytes) -> Measurement | None:
+        try:
+            event = parse_line(line)
+        except BadLine as error:
+            state.damaged_lines += 1
+            if not str(error).startswith(
+                "no JSON"
+            ):  # torn lines are expected: an agent was killed while it wrote
+                self._problem(state, str(error))
+            return None
+        if event is None:
+            return None
+        state.last_t = max(state.last_t, event.t)
+        if isinstance(event, journal.Measured):
+            return self._measured(state, event, offset, len(line))
+        self._note(state, event)
+        return None
+
+    def _measured(
+        self, state: HostState, event: journal.Measured, offset: int, length: int
+    ) -> Measurement | None:
+        try:
+            measurement = parse_measurement(event.measurement, host=state.name)
+        except BadLine as error:
+            self._problem(state, str(error))
+            return None
+        if self._run_id is not None and measurement.run_id != self._run_id:
+            self._problem(state, f"a measurement of another run ({measurement.run_id:.80})")
+            return None
+        key = self.key(measurement)
+        before = self.entries.get(key)
+        if before is not None:
+            # The first result stands; lost and cancelled are no results and give way to one.
+            if before.status.is_result or not measurement.status.is_result:
+                state.superseded += 1
+                return None
+            self._count(before, -1)
+            self.host(before.host).superseded += 1
+        entry = Entry(state.name, offset, length, measurement.status, measurement.verdict)
+        self.entries[key] = entry
+        self._count(entry, 1)
+        return measurement
+
+    def _count(self, entry: Entry, change: int) -> None:
+        self._statuses[entry.status] += change
+        self.host(entry.host).statuses[entry.status] += change
+        if entry.verdict is not None:
+            self._verdicts[entry.verdict] += change
+
+    def _problem(self, state: HostState, message: str) -> None:
+        state.problem_count += 1
+        state.problems.append(message[:2000])
+
+    def _note(self, state: HostState, event: journal.Event) -> None:
+        match event:
+            case journal.AgentStarted():
+                state.agent = AgentState.RUNNING
+                state.identity = event.model_dump(exclude={"type"}, exclude_none=True)
+                state.workers.clear()  # whatever an earlier agent had is gone with it
+            case journal.Devices():
+                state.devices = tuple(event.devices)
+            case journal.Queued():
+                state.queued += len(event.case_ids)
+                state.sealed = event.sealed
+                state.released.difference_update(event.case_ids)
+            case journal.Released():
+                state.released.update(map(intern, event.case_ids))
+            case journal.LeaseWait():
+                state.waiting[event.device] = str(event.holder)[:200]
+            case journal.WorkerChanged():
+                self._worker_changed(state, event)
+            case journal.WorkerExited():
+                state.workers.pop(event.worker, None)
+            case journal.CaseChanged() | journal.Phase():
+                self._case_changed(state, event)
+            case journal.AgentFinished():
+                state.agent = AgentState(event.state)
+                state.workers.clear()
+                state.waiting.clear()
+            case journal.Problem():
+                self._problem(state, event.message)
+
+    def _worker_changed(self, state: HostState, event: journal.WorkerChanged) -> None:
+        view = state.workers.setdefault(event.worker, WorkerView(state.name, event.worker))
+        view.devices = tuple(event.devices) or view.devices
+        view.payload = event.payload or view.payload
+        view.phase = "starting" if event.type == "worker_starting" else "idle"
+        view.since = event.t
+        for device in view.devices:
+            state.waiting.pop(device, None)
+        if event.environment_id and event.environment is not None:
+            self.environments.setdefault(event.environment_id, event.environment)
+
+    def _case_changed(self, state: HostState, event: journal.CaseChanged | journal.Phase) -> None:
+        view = state.workers.setdefault(event.worker, WorkerView(state.name, event.worker))
+        view.since = event.t
+        if event.type == "case_finished":
+            view.case_id = view.label = view.backend = None
+            view.phase = "idle"
+            return
+        view.case_id = intern(event.case_id)
+        view.label = self._labels.get(event.case_id, event.case_id)
+        if isinstance(event, journal.Phase):
+            view.backend, view.phase = event.backend, event.phase
+        else:
+            view.devices = tuple(event.devices) or view.devices
+            view.backend, view.phase = None, "preparing"
