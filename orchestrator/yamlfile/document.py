@@ -25,7 +25,7 @@ from . import scalars
 Loc = tuple[str | int, ...]
 """Where a value is: keys and indices from the top of the document."""
 
-MAX_VALUES = 1_000_000
+MAX_VALUES = 200_000
 MAX_DEPTH = 100
 
 _TAG = "tag:yaml.org,2002:"

@@ -53,6 +53,7 @@ def _fault(error: ErrorDetails, model: type[BaseModel], data: object, loc: Loc) 
         message = f"{name} is missing"
     else:
         message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        message = message.replace("valid tuple", "list").replace("valid dictionary", "mapping")
         if error["type"] != "value_error":
             message += f", not {_shown(error['input'])}"
         message = f"{name}: {message}" if name else message
