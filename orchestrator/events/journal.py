@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from orchestrator.model import SCHEMA_VERSION, Device, Measurement
 
@@ -35,6 +35,11 @@ class JournalLines:
         self._pieces: list[bytes] = []
         self._pending = 0
         self._overlong = False
+
+    @property
+    def torn(self) -> bool:
+        """Whether what was fed ends within a line."""
+        return self._pending > 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
         """(offset, line without its newline) of every line that `data` completes; None for one that was too long."""
@@ -108,7 +113,7 @@ class WorkerChanged(_Event):
     devices: list[str] = Field(default_factory=list)
     payload: str | None = None
     environment_id: str | None = None
-    environment: dict[str, Any] | None = None
+    environment: dict[str, JsonValue] | None = None
 
 
 class WorkerExited(_Event):

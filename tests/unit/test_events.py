@@ -7,7 +7,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.events import AgentState, BadLine, Expected, Fold, missing, parse_line
@@ -55,6 +55,7 @@ def test_a_measurement_is_counted_and_can_be_read_again():
     assert fold.offset("h") == len(journal)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_chunking_gives_the_same_fold(data: st.DataObject):
     text = "x\u2028y\u0085z é 😀"

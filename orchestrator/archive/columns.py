@@ -1,0 +1,82 @@
+"""The typed columns of a result, and the way from `results.jsonl` to Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from orchestrator.errors import ArchiveError
+
+JSON_TEXT = ("params", "row", "metrics", "extra")
+"""Columns whose keys differ from payload to payload: JSON text, so that integers stay exact and runs unite."""
+
+COLUMNS = {
+    "schema_version": "BIGINT",
+    "run_id": "VARCHAR",
+    "host": "VARCHAR",
+    "device": 'STRUCT(uuid VARCHAR, "index" BIGINT, "name" VARCHAR, compute_capability VARCHAR, kind VARCHAR)',
+    "case_id": "VARCHAR",
+    "label": "VARCHAR",
+    "payload": "VARCHAR",
+    "params": "VARCHAR",
+    "row": "VARCHAR",
+    "backend": "VARCHAR",
+    "resolved_backend": "VARCHAR",
+    "status": "VARCHAR",
+    "reason": "VARCHAR",
+    "verdict": "VARCHAR",
+    "reasons": "VARCHAR[]",
+    "attempt": "BIGINT",
+    "started_at": "TIMESTAMP",
+    "duration_s": "DOUBLE",
+    "timing": "STRUCT(timer VARCHAR, cache VARCHAR, median_us DOUBLE, p20_us DOUBLE, p80_us DOUBLE, rel_error DOUBLE,"
+    " samples BIGINT, calls_per_sample BIGINT, compile_s DOUBLE, hot_median_us DOUBLE, host_us DOUBLE)",
+    "samples_us": "DOUBLE[]",
+    "metrics": "VARCHAR",
+    "extra": "VARCHAR",
+    "accuracy": "STRUCT(cosine DOUBLE, rel_error DOUBLE, max_abs_error DOUBLE, reference VARCHAR, float_cosine DOUBLE)",
+    "telemetry": "STRUCT(sm_clock_mhz DOUBLE, mem_clock_mhz DOUBLE, power_w DOUBLE, temperature_c DOUBLE,"
+    " throttle_reasons VARCHAR[], foreign_pids BIGINT[])",
+    "environment_id": "VARCHAR",
+    "log_tail": "VARCHAR",
+}
+"""Name and DuckDB type of each column of `results.parquet`, in order. Times are UTC."""
+
+_SMALLEST_OBJECT_LIMIT = 16 * 1024 * 1024
+
+
+def text(value: str) -> str:
+    """A string as an SQL literal."""
+    return "'" + value.replace("'", "''") + "'"
+
+
+def name(value: str) -> str:
+    """A column's name as an SQL identifier."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def select_jsonl(path: Path, longest_line: int = 0) -> str:
+    """A SELECT of the typed columns from a file of result lines."""
+    raw = {c: "JSON" if c in JSON_TEXT else "VARCHAR" if c == "started_at" else t for c, t in COLUMNS.items()}
+    read_as = ", ".join(f"{name(column)}: {text(kind)}" for column, kind in raw.items())
+    casts = {c: f"CAST({name(c)} AS VARCHAR)" for c in JSON_TEXT}
+    casts["started_at"] = "TRY_CAST(started_at AS TIMESTAMP)"  # hosts write it; what is no time becomes null
+    selected = ", ".join(f"{casts.get(column, name(column))} AS {name(column)}" for column in COLUMNS)
+    limit = max(_SMALLEST_OBJECT_LIMIT, 2 * longest_line)
+    return (
+        f"SELECT {selected} FROM read_json({text(str(path))}, format = 'newline_delimited', "  # noqa: S608 - names are ours, the path is a literal
+        f"columns = {{{read_as}}}, maximum_object_size = {limit})"
+    )
+
+
+def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
+    """Write the typed form of a file of result lines. Raises `ArchiveError`."""
+    import duckdb  # takes a moment to load
+
+    try:
+        with duckdb.connect(":memory:") as connection:
+            connection.execute(
+                f"COPY ({select_jsonl(jsonl, longest_line)}) TO {text(str(parquet))} "
+                "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+            )
+    except duckdb.Error as error:
+        raise ArchiveError(f"{parquet} could not be written from {jsonl}: {error}") from None

@@ -1,0 +1,135 @@
+"""`run.json`: what was run, where and with what. Versioned; unknown keys are kept as they are.
+
+Format 1, with every key but the first three optional:
+
+    schema_version  1
+    run_id          "20250102T030405Z-abcdef"
+    sweep           {name, path, source (the YAML as it was read), sha256}
+    placement       "shard" | "replicate" | "replicate_devices"
+    plan            {cases: [{id, label, payload, params, backends}], backends, baselines: {payload: backend},
+                     placements: [{case, host}], expected: number of measurements}
+    hosts           {name: {state, error, devices, agent}}
+    versions        {"farbench": …, "python": …, …}
+    environments    {environment id: {…}}
+    state           "running" | "finished" | "cancelled" | "lost"
+    started_at      UTC, ISO 8601 with a Z
+    ended_at        UTC, null while the run is open
+    resumes         the run whose missing measurements this one takes up, or null
+    argv            the command line
+    counts          {status: n}, verdicts {verdict: n}; written when the run is committed
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from orchestrator.archive import files
+from orchestrator.errors import ArchiveError
+from orchestrator.model import Device
+
+DOCUMENT_VERSION = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+
+class SweepRecord(_Part):
+    """The sweep file as it was when the run began."""
+
+    name: str
+    path: str | None = None
+    source: str = ""
+    sha256: str | None = None
+
+
+class CaseRecord(_Part):
+    """A case of the plan; `backends` are those it is measured with (none named: the plan's)."""
+
+    id: str
+    label: str
+    payload: str
+    params: dict[str, Any] = Field(default_factory=dict)
+    backends: list[str] = Field(default_factory=list)
+
+
+class PlacementRecord(_Part):
+    """A case (by id) on a host."""
+
+    case: str
+    host: str
+
+
+class PlanRecord(_Part):
+    """What was to be measured; `expected` is the number of measurements, as far as it is known beforehand."""
+
+    cases: list[CaseRecord] = Field(default_factory=list)
+    backends: list[str] = Field(default_factory=list)
+    baselines: dict[str, str | None] = Field(default_factory=dict)
+    placements: list[PlacementRecord] = Field(default_factory=list)
+    expected: int | None = None
+
+
+class HostRecord(_Part):
+    """How a host of the run fared."""
+
+    state: str | None = None
+    error: str | None = None
+    devices: list[Device] = Field(default_factory=list)
+    agent: dict[str, Any] | None = None
+
+
+class RunDocument(_Part):
+    """The content of `run.json`; see the module's docstring."""
+
+    schema_version: int = DOCUMENT_VERSION
+    run_id: str
+    sweep: SweepRecord
+    placement: str = "shard"
+    plan: PlanRecord = Field(default_factory=PlanRecord)
+    hosts: dict[str, HostRecord] = Field(default_factory=dict)
+    versions: dict[str, Any] = Field(default_factory=dict)
+    environments: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    state: str = "running"
+    started_at: str | None = None
+    ended_at: str | None = None
+    resumes: str | None = None
+    argv: list[str] = Field(default_factory=list)
+    counts: dict[str, int] = Field(default_factory=dict)
+    verdicts: dict[str, int] = Field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document as JSON values."""
+        return self.model_dump(mode="json")
+
+
+def write_document(path: Path, document: RunDocument) -> None:
+    """Write a `run.json`, whole."""
+    text = json.dumps(document.as_json(), indent=1, allow_nan=False)
+    files.write_whole(path, [text.encode("ascii") + b"\n"])
+
+
+def read_document(path: Path) -> RunDocument:
+    """Read a `run.json` of this or an earlier format. Raises `ArchiveError`; `FileNotFoundError` if there is none."""
+    try:
+        document = RunDocument.model_validate(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ArchiveError(f"{path}: is no run.json of farbench: {where}: {first['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise ArchiveError(f"{path}: is damaged: {error}") from None
+    if document.schema_version > DOCUMENT_VERSION:
+        raise ArchiveError(
+            f"{path}: was written by a newer farbench (format {document.schema_version}, "
+            f"this one reads up to {DOCUMENT_VERSION}); upgrade farbench to read it"
+        )
+    return document

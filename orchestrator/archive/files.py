@@ -1,0 +1,64 @@
+"""Files that appear whole or not at all, with modes that the umask may narrow but that are never world-writable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+FILE_MODE = 0o664
+FOLDER_MODE = 0o775
+
+
+def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file by a temporary name, fsync and rename; a kill leaves the old file or the new one.
+
+    The temporary name is always the same, so that what a kill left behind is overwritten by the next attempt."""
+    temporary = temporary_name(path)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file; what a full disk cut short can be told from the file's size."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def temporary_name(path: Path) -> Path:
+    """Where a file is written before it is renamed to `path`."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def keep(temporary: Path, path: Path) -> None:
+    """Put a file that another library wrote in its place: fsync, mode, rename."""
+    descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        os.fchmod(descriptor, os.fstat(descriptor).st_mode & FILE_MODE)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents."""
+    for missing in reversed([p for p in (path, *path.parents) if not p.exists()]):
+        with contextlib.suppress(FileExistsError):
+            missing.mkdir(FOLDER_MODE)
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

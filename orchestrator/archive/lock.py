@@ -1,0 +1,48 @@
+"""The lock of a run's one coordinator: a flock, which dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from orchestrator.archive.files import FILE_MODE
+
+_ATTEMPTS = 20
+_PAUSE_S = 0.02
+
+
+def take(path: Path) -> int | None:
+    """The descriptor that holds the lock, or None when another process (or another `OpenRun`) holds it.
+
+    Raises `FileNotFoundError` when the folder is gone, i.e. the run was committed."""
+    for _ in range(_ATTEMPTS):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:  # the folder did not move while we waited
+                return descriptor
+            os.close(descriptor)
+        except BlockingIOError:
+            os.close(descriptor)
+            time.sleep(_PAUSE_S)  # a reader may be asking (`is_held`), which takes it for an instant
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return None
+
+
+def is_held(path: Path) -> bool:
+    """Whether a coordinator is at work. Needs no right to write."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,137 @@
+"""The archive: the folder that keeps every run. Its folders are the truth; there is no index to go stale."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from orchestrator.archive import files, lock
+from orchestrator.archive.document import RunDocument, read_document, write_document
+from orchestrator.archive.openrun import OpenRun
+from orchestrator.archive.paths import COMMITTED, OPEN, RunFolder
+from orchestrator.errors import ArchiveError
+
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_LISTED = 10
+
+
+class Archive:
+    """The runs under one folder, which need not exist until the first run is created."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def create(
+        self, run_id: str, run_document: Mapping[str, Any] | RunDocument, scripts: Mapping[str, bytes]
+    ) -> OpenRun:
+        """A new open run, already locked by the caller. It appears whole: document, scripts and lock.
+
+        `scripts` maps paths below `scripts/` to contents. Raises `ArchiveError`."""
+        if not _RUN_ID.fullmatch(run_id):
+            raise ArchiveError(f"{run_id!r} cannot be the id of a run")
+        document = RunDocument.model_validate({**_as_mapping(run_document), "run_id": run_id})
+        folder = RunFolder(self.path / OPEN / run_id)
+        if folder.path.exists() or (self.path / COMMITTED / run_id).exists():
+            raise ArchiveError(f"there is a run {run_id} in {self.path} already")
+        draft = RunFolder(self.path / OPEN / f".new-{run_id}")
+        try:
+            shutil.rmtree(draft.path, ignore_errors=True)
+            for name, content in scripts.items():
+                files.make_folder((draft.scripts / _inside(name)).parent)
+                files.write_whole(draft.scripts / _inside(name), [content])
+            files.make_folder(draft.path)
+            write_document(draft.run_json, document)
+            descriptor = lock.take(draft.lock)
+            draft.path.rename(folder.path)
+            files.sync_folder(folder.path.parent)
+        except OSError as error:
+            raise ArchiveError(f"no run can be created in {self.path}: {error.strerror}") from error
+        return OpenRun(folder, descriptor)
+
+    def open_run(self, run_id: str) -> OpenRun:
+        """An open run, not locked yet (`OpenRun.lock`). Raises `ArchiveError` when there is none by that id."""
+        folder = RunFolder(self.path / OPEN / run_id)
+        if _RUN_ID.fullmatch(run_id) and folder.run_json.is_file():
+            return OpenRun(folder)
+        if _RUN_ID.fullmatch(run_id) and RunFolder(self.path / COMMITTED / run_id).run_json.is_file():
+            raise ArchiveError(f"run {run_id} is complete and never changes again")
+        raise ArchiveError(f"there is no open run {run_id} in {self.path}")
+
+    def runs(self) -> list[RunFolder]:
+        """Every run, open or committed, newest first."""
+        return self.scan()[0]
+
+    def scan(self) -> tuple[list[RunFolder], list[Path]]:
+        """The runs, newest first, and whatever else lies among them (a damaged or foreign folder)."""
+        found: dict[str, RunFolder] = {}
+        strays = []
+        for kind in (OPEN, COMMITTED):  # a run that moves meanwhile is seen at its new place
+            for entry in self._entries(kind):
+                folder = RunFolder(entry)
+                if _RUN_ID.fullmatch(entry.name) and folder.run_json.is_file():
+                    found[entry.name] = folder
+                elif not entry.name.startswith(".") and entry.exists():
+                    strays.append(entry)
+        return [found[run_id] for run_id in sorted(found, reverse=True)], sorted(strays)
+
+    def find(self, text: str) -> RunFolder:
+        """The run meant by `latest`, an id or a unique beginning of one. Raises `ArchiveError`, naming candidates."""
+        runs = self.runs()
+        if not runs:
+            raise ArchiveError(f"there is no run in the archive {self.path} yet")
+        if text == "latest":
+            return runs[0]
+        matching = [run for run in runs if run.run_id.startswith(text)] if text else []
+        exact = [run for run in matching if run.run_id == text]
+        if exact or len(matching) == 1:
+            return (exact or matching)[0]
+        if matching:
+            raise ArchiveError(f"{text!r} is the beginning of {len(matching)} runs:\n{_listing(matching)}")
+        raise ArchiveError(f"there is no run {text!r} in {self.path}; the newest are:\n{_listing(runs)}")
+
+    def state(self, run: RunFolder, document: RunDocument | None = None) -> str:
+        """`running detached finished cancelled lost`. An open run is `running` while a coordinator holds its lock."""
+        if document is None:
+            document = read_document(run.run_json)
+        if run.is_committed:
+            return document.state
+        if lock.is_held(run.lock):
+            return "running"
+        return "lost" if document.state == "lost" else "detached"
+
+    def _entries(self, kind: str) -> list[Path]:
+        try:
+            return list((self.path / kind).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            if self.path.exists() and not self.path.is_dir():
+                raise ArchiveError(f"{self.path} is no folder") from None
+            return []
+        except OSError as error:
+            raise ArchiveError(f"{self.path / kind} cannot be read: {error.strerror}") from None
+
+
+def _as_mapping(document: Mapping[str, Any] | RunDocument) -> Mapping[str, Any]:
+    return document.as_json() if isinstance(document, RunDocument) else document
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts or os.sep != "/":
+        raise ArchiveError(f"a script cannot be kept as {name!r}")
+    return str(path)
+
+
+def _listing(runs: list[RunFolder]) -> str:
+    lines = []
+    for run in runs[:_LISTED]:
+        try:
+            lines.append(f"  {run.run_id}  {read_document(run.run_json).sweep.name}")
+        except (ArchiveError, FileNotFoundError):
+            lines.append(f"  {run.run_id}")
+    if len(runs) > _LISTED:
+        lines.append(f"  … and {len(runs) - _LISTED} more")
+    return "\n".join(lines)
