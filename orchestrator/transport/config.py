@@ -1,0 +1,337 @@
+"""Where a host of hosts.yaml really is: its SSH settings, as `ssh` itself would resolve them.
+
+The ssh client is asked (`ssh -G`), since only it understands every form of `Match`, `Include` and canonical names. Without
+an ssh client a small reader takes its place (`ssh_config_file.py`). What hosts.yaml says wins over both.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.errors import HostRefused
+from orchestrator.transport.ssh_config_file import read_ssh_config
+
+Warn = Callable[[str], None]
+Settings = Mapping[str, Sequence[str]]
+"""Lower-case option → its values in order, as `ssh -G` prints them."""
+
+ASK_SSH_TIMEOUT_S = 20
+"""`Match exec` may run programs, and canonical names ask DNS."""
+MAX_JUMPS = 8
+_DEFAULT_IDENTITIES = (
+    "id_rsa",
+    "id_ecdsa",
+    "id_ecdsa_sk",
+    "id_ed25519",
+    "id_ed25519_sk",
+    "id_xmss",
+    "id_dsa",
+)
+_SAFE_FOR_SHELL = re.compile(r"[A-Za-z0-9._:@%\[\]+~/-]*")
+
+
+class HostSpec(Protocol):
+    """What a transport needs to know of an entry of hosts.yaml."""
+
+    @property
+    def name(self) -> str:
+        """The entry's key."""
+
+    @property
+    def address(self) -> str | None:
+        """Host name, IP address or alias of the ssh config; the name itself when it is not given."""
+
+    @property
+    def user(self) -> str | None:
+        """Login name."""
+
+    @property
+    def port(self) -> int | None:
+        """TCP port."""
+
+    @property
+    def identity_file(self) -> Path | str | None:
+        """A private key, or the `.pub` of a key that the agent holds."""
+
+    @property
+    def known_hosts(self) -> Path | str | None:
+        """A known_hosts file to look in instead of the configured ones."""
+
+    @property
+    def proxy_jump(self) -> str | None:
+        """As `ssh -J`: `[user@]host[:port][,…]`, or `none`."""
+
+    @property
+    def ssh_config(self) -> Path | str | None:
+        """The ssh config file; the user's own when it is not given."""
+
+    @property
+    def insecure(self) -> bool:
+        """Whether host keys are not checked."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the host is the SSH server inside the controller."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Everything that opening a connection needs; equal targets share one connection when they are jump hosts."""
+
+    name: str
+    host: str
+    port: int
+    user: str
+    identity_files: tuple[Path, ...]
+    identities_named: bool
+    """Whether hosts.yaml or the ssh config named the identity files (else they are the usual ones)."""
+    identities_only: bool
+    agent_socket: str | None
+    known_hosts: tuple[Path, ...]
+    ssh_command: str
+    """The command with which a person reaches the host in the same way, for messages."""
+    key_alias: str | None = None
+    accept_new: bool = False
+    insecure: bool = False
+    check_was_off: bool = False
+    """The ssh config says `StrictHostKeyChecking no`, which is not followed."""
+    jump: Target | None = None
+    proxy_command: str | None = None
+    connect_timeout_s: float = 15.0
+    address_family: str = "any"
+
+    @property
+    def key_host(self) -> tuple[str, int]:
+        """The name and port under which known_hosts files list the host; an alias stands without a port."""
+        return (self.key_alias, 22) if self.key_alias else (self.host, self.port)
+
+
+def resolve(spec: HostSpec, *, environ: Mapping[str, str], warn: Warn) -> Target:
+    """The SSH settings of a host. Raises `HostRefused` with the ssh client's own message when it refuses the config."""
+    return _Resolver(spec, environ, warn).target(
+        name=spec.name,
+        address=spec.address or spec.name,
+        user=spec.user,
+        port=spec.port,
+        jumps=spec.proxy_jump,
+        depth=0,
+    )
+
+
+class _Resolver:
+    def __init__(self, spec: HostSpec, environ: Mapping[str, str], warn: Warn) -> None:
+        self._spec = spec
+        self._environ = environ
+        self._warn = warn
+        self._home = Path(environ.get("HOME") or Path.home())
+
+    def target(
+        self, *, name: str, address: str, user: str | None, port: int | None, jumps: str | None, depth: int
+    ) -> Target:
+        if depth > MAX_JUMPS:
+            raise self._refusal(f"more than {MAX_JUMPS} jump hosts: do they name each other?")
+        settings = self._ask(address, user, port, jumps)
+        host = _first(settings, "hostname") or address
+        found_user = user or _first(settings, "user") or _login_name(self._environ)
+        found_port = port or int(_first(settings, "port") or 22)
+        tokens = {
+            "%": "%",
+            "h": host,
+            "n": address,
+            "p": str(found_port),
+            "r": found_user,
+            "d": str(self._home),
+        }
+        tokens["u"] = _login_name(self._environ)
+        identities, named = self._identities(settings, tokens)
+        strictness = (_first(settings, "stricthostkeychecking") or "ask").lower()
+        is_jump = depth > 0
+        jump, command = self._way(settings, jumps, tokens, depth)
+        return Target(
+            name=name,
+            host=host,
+            port=found_port,
+            user=found_user,
+            identity_files=identities,
+            identities_named=named,
+            identities_only=_first(settings, "identitiesonly") in ("yes", "true"),
+            agent_socket=self._agent_socket(settings),
+            known_hosts=self._known_hosts(settings, tokens),
+            ssh_command=self._ssh_command(address, user, port, jumps),
+            key_alias=_first(settings, "hostkeyalias"),
+            accept_new=strictness == "accept-new",
+            insecure=self._spec.insecure and not is_jump,
+            check_was_off=strictness in ("no", "off", "false"),
+            jump=jump,
+            proxy_command=command,
+            connect_timeout_s=_seconds(_first(settings, "connecttimeout"), 15.0),
+            address_family=_first(settings, "addressfamily") or "any",
+        )
+
+    def _ask(self, address: str, user: str | None, port: int | None, jumps: str | None) -> Settings:
+        if not address or address.startswith("-") or any(ord(c) <= 32 or ord(c) == 127 for c in address):
+            raise self._refusal(f"not a host name: {address!r}")
+        config = self._config_file()
+        ssh = shutil.which("ssh", path=self._environ.get("PATH"))
+        if ssh is None:
+            return read_ssh_config(
+                [config] if config else [self._home / ".ssh/config", Path("/etc/ssh/ssh_config")],
+                address, home=self._home, warn=self._warn,
+            )  # fmt: skip
+        command = [ssh, "-G", "-T"]
+        command += ["-F", str(config)] if config else []
+        command += ["-l", user] if user else []
+        command += ["-p", str(port)] if port else []
+        command += ["-o", f"ProxyJump={jumps}"] if jumps else []
+        try:
+            done = subprocess.run(
+                [*command, "--", address], stdin=subprocess.DEVNULL, capture_output=True,
+                timeout=ASK_SSH_TIMEOUT_S, check=False, env=dict(self._environ),
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise self._refusal(f"`ssh -G {address}` did not answer within {ASK_SSH_TIMEOUT_S} s") from None
+        except OSError as error:
+            raise self._refusal(f"`ssh -G {address}` could not be run: {error}") from error
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace").strip() or f"exit status {done.returncode}"
+            raise self._refusal(f"`ssh -G {address}`: {said}")
+        settings: dict[str, list[str]] = {}
+        for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
+            key, _, value = line.partition(" ")
+            settings.setdefault(key.lower(), []).append(value)
+        return settings
+
+    def _config_file(self) -> Path | None:
+        """The file to name with -F. The user's own is left to the ssh client, which then reads the system's file too."""
+        own = self._home / ".ssh" / "config"
+        path = own if self._spec.ssh_config is None else self._expand(str(self._spec.ssh_config), {})
+        if path != own:
+            return path
+        if self._home == Path(pwd.getpwuid(os.getuid()).pw_dir):
+            return None
+        return (
+            own if own.exists() else Path("none")
+        )  # HOME is elsewhere: keep the ssh client from the account's file
+
+    def _ssh_command(self, address: str, user: str | None, port: int | None, jumps: str | None) -> str:
+        words = ["ssh"]
+        config = self._config_file()
+        words += ["-F", str(config)] if config else []
+        words += ["-p", str(port)] if port else []
+        words += ["-J", jumps] if jumps else []
+        if self._spec.known_hosts is not None:
+            words += ["-o", f"UserKnownHostsFile={self._expand(str(self._spec.known_hosts), {})}"]
+        return shlex.join([*words, f"{user}@{address}" if user else address])
+
+    def _identities(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[tuple[Path, ...], bool]:
+        if self._spec.identity_file is not None:
+            return (self._expand(str(self._spec.identity_file), {}),), True
+        values = [value for value in settings.get("identityfile", ()) if value.lower() != "none"]
+        usual = [f"~/.ssh/{name}" for name in _DEFAULT_IDENTITIES]
+        named = any(value not in usual for value in values)
+        return tuple(self._expand(value, tokens) for value in values or ([] if named else usual)), named
+
+    def _known_hosts(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[Path, ...]:
+        if self._spec.known_hosts is not None:
+            return (self._expand(str(self._spec.known_hosts), {}),)
+        user = _paths(settings.get("userknownhostsfile", ("~/.ssh/known_hosts ~/.ssh/known_hosts2",)))
+        everyone = _paths(
+            settings.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",))
+        )
+        return tuple(self._expand(path, tokens) for path in (*user, *everyone) if path.lower() != "none")
+
+    def _agent_socket(self, settings: Settings) -> str | None:
+        named = _first(settings, "identityagent")
+        if named is None or named == "SSH_AUTH_SOCK":
+            return self._environ.get("SSH_AUTH_SOCK")
+        if named == "none":
+            return None
+        if named.startswith("$"):
+            return self._environ.get(named[1:].strip("{}"))
+        return str(self._expand(named, {}))
+
+    def _way(
+        self, settings: Settings, jumps: str | None, tokens: Mapping[str, str], depth: int
+    ) -> tuple[Target | None, str | None]:
+        """The last jump host (with its own way before it), or the command that stands in for a connection."""
+        chain = jumps or _first(settings, "proxyjump")
+        if chain and chain.lower() != "none":
+            *before, last = [hop.strip() for hop in chain.split(",")]
+            user, address, port = _split_hop(last)
+            return self.target(
+                name=f"jump host {address}", address=address, user=user, port=port,
+                jumps=",".join(before) or None, depth=depth + 1,
+            ), None  # fmt: skip
+        command = _first(settings, "proxycommand")
+        if chain or command is None or command.lower() == "none":
+            return None, None
+        return None, self._command(command, tokens)
+
+    def _command(self, command: str, tokens: Mapping[str, str]) -> str:
+        """A ProxyCommand with its tokens filled in; a value that a shell could read otherwise is refused."""
+        for token in set(re.findall(r"%(.)", command)) - {"%"}:
+            if not _SAFE_FOR_SHELL.fullmatch(tokens.get(token, "\0")):
+                raise self._refusal(
+                    f"ProxyCommand: %{token} is not known, or holds characters that a shell would read"
+                )
+        return _fill(command, tokens)
+
+    def _expand(self, path: str, tokens: Mapping[str, str]) -> Path:
+        path = re.sub(
+            r"\$\{(\w+)\}", lambda match: self._environ.get(match[1], match[0]), _fill(path, tokens)
+        )
+        if path == "~" or path.startswith("~/"):
+            return self._home / path[2:]
+        return Path(path).expanduser()
+
+    def _refusal(self, message: str) -> HostRefused:
+        return HostRefused(self._spec.name, message, step="ssh config")
+
+
+def _split_hop(hop: str) -> tuple[str | None, str, int | None]:
+    """`[user@]host[:port]`, `[user@][v6]:port` or `ssh://…` as three values."""
+    hop = hop.removeprefix("ssh://").rstrip("/")
+    user, _, rest = hop.rpartition("@")
+    match = re.fullmatch(
+        r"\[(?P<v6>[^\]]+)\](?::(?P<p6>\d+))?|(?P<host>[^:]+)(?::(?P<port>\d+))?|(?P<bare>.*)", rest
+    )
+    assert match is not None
+    port = match["p6"] or match["port"]
+    return user or None, match["v6"] or match["host"] or match["bare"], int(port) if port else None
+
+
+def _paths(values: Sequence[str]) -> list[str]:
+    """Several files in one value: `ssh -G` prints them without quotes, so a blank inside a name is told by what follows."""
+    return [
+        path.strip('"')
+        for value in values
+        for path in re.split(r'\s+(?=["/~$%]|none\b)', value.strip())
+        if path
+    ]
+
+
+def _fill(text: str, tokens: Mapping[str, str]) -> str:
+    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def _first(settings: Settings, key: str) -> str | None:
+    values = settings.get(key)
+    return values[0] if values and values[0] else None
+
+
+def _seconds(value: str | None, default: float) -> float:
+    return float(value) if value and value.isdigit() and int(value) > 0 else default
+
+
+def _login_name(environ: Mapping[str, str]) -> str:
+    return environ.get("LOGNAME") or environ.get("USER") or getpass.getuser()

@@ -1,0 +1,119 @@
+"""Is this the host that it says it is? Host keys and host certificates against the known_hosts files."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import time
+from collections.abc import Callable
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    SSHCertificate,
+    SSHCertificateType,
+)
+from cryptography.hazmat.primitives.serialization.ssh import load_ssh_public_identity
+
+from orchestrator.errors import HostRefused
+from orchestrator.transport.config import Target, Warn
+from orchestrator.transport.known_hosts import (
+    Entry,
+    KnownHosts,
+    Trust,
+    fingerprint,
+    host_pattern,
+    key_type_of,
+)
+
+
+def check_host_key(
+    target: Target, known: KnownHosts, blob: bytes, *, warn: Warn, now: Callable[[], float] = time.time
+) -> None:
+    """Return if the key (or certificate) that the host showed is trusted. Raises `HostRefused` saying how to mend it."""
+    if target.insecure:
+        warn(f"{target.name}: insecure: the host key {fingerprint(blob)} was not checked")
+        return
+    host, port = target.key_host
+    if "-cert-v01@" in key_type_of(blob):
+        _check_certificate(target, known, blob, now())
+        return
+    finding = known.check(host, port, blob)
+    shown = f"{key_type_of(blob)} {fingerprint(blob)}"
+    match finding.trust:
+        case Trust.KNOWN:
+            return
+        case Trust.REVOKED:
+            raise _refusal(target, f"the host key {shown} is revoked ({finding.entries[0].place})", None)
+        case Trust.CHANGED:
+            raise _changed(target, finding.entries, shown, host, port)
+        case Trust.UNKNOWN:
+            if not target.accept_new:
+                raise _unknown(target, shown)
+            entry = known.add(target.known_hosts[0], host, port, key_type_of(blob), blob)
+            warn(
+                f"{target.name}: new host key {shown} added to {entry.place} (StrictHostKeyChecking accept-new)"
+            )
+
+
+def _unknown(target: Target, shown: str) -> HostRefused:
+    files = ", ".join(str(path) for path in target.known_hosts) or "no file"
+    hint = f"run `{target.ssh_command}` once, compare the fingerprint with the host's, and accept it"
+    if target.check_was_off:
+        hint += "\n  (the ssh config's `StrictHostKeyChecking no` is not followed; `insecure: true` in hosts.yaml is)"
+    return _refusal(target, f"unknown host key {shown}: nothing about {_pattern(target)} in {files}", hint)
+
+
+def _changed(target: Target, entries: tuple[Entry, ...], shown: str, host: str, port: int) -> HostRefused:
+    listed = "; ".join(f"{entry.place} says {entry.key_type} {fingerprint(entry.blob)}" for entry in entries)
+    removal = shlex.join(["ssh-keygen", "-R", host_pattern(host, port), "-f", str(entries[0].path)])
+    return _refusal(
+        target,
+        f"THE HOST KEY HAS CHANGED: the host shows {shown}, but {listed}",
+        f"somebody may be listening in. If the host was set up anew, run `{removal}`, then `{target.ssh_command}`"
+        " once and compare the fingerprint",
+    )
+
+
+def _check_certificate(target: Target, known: KnownHosts, blob: bytes, now: float) -> None:
+    """A host certificate counts when an `@cert-authority` of this host signed it, for this name, at this time."""
+    host, port = target.key_host
+    line = f"{key_type_of(blob)} ".encode() + base64.b64encode(blob)
+    try:
+        certificate = load_ssh_public_identity(line)
+        assert isinstance(certificate, SSHCertificate)
+        certificate.verify_cert_signature()
+    except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
+        raise _refusal(target, f"a host certificate that cannot be checked: {error}", None) from error
+    authority = _blob(certificate.signature_key())
+    if known.is_revoked(authority) or known.is_revoked(_blob(certificate.public_key())):
+        raise _refusal(
+            target, f"the host certificate's authority {fingerprint(authority)} or key is revoked", None
+        )
+    if authority not in [entry.blob for entry in known.authorities(host, port)]:
+        raise _refusal(
+            target, f"the host certificate is signed by an unknown authority {fingerprint(authority)}", None
+        )
+    if certificate.type is not SSHCertificateType.HOST:
+        raise _refusal(target, "the certificate that the host shows is a user's, not a host's", None)
+    if not certificate.valid_after <= now < certificate.valid_before:
+        raise _refusal(target, "the host certificate is not valid now", "is the clock of this machine right?")
+    names = [principal.decode("utf-8", "replace") for principal in certificate.valid_principals]
+    if names and host.lower() not in [name.lower() for name in names]:
+        raise _refusal(target, f"the host certificate is for {', '.join(names)}, not for {host}", None)
+    if certificate.critical_options:
+        raise _refusal(target, "the host certificate has critical options that are not understood", None)
+
+
+def _blob(key: object) -> bytes:
+    text: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)  # type: ignore[attr-defined]
+    return base64.b64decode(text.split()[1])
+
+
+def _pattern(target: Target) -> str:
+    return host_pattern(*target.key_host)
+
+
+def _refusal(target: Target, message: str, hint: str | None) -> HostRefused:
+    return HostRefused(target.name, message, step="host key", hint=hint)

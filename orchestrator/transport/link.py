@@ -1,0 +1,196 @@
+"""The byte stream under an SSH connection: a TCP socket, a channel through a jump host, or a ProxyCommand.
+
+Stock paramiko stalls about 40 ms four times a host (Nagle's algorithm against delayed acknowledgements), and takes a link on
+which nothing arrives any more for a live one. A `Link` has TCP_NODELAY and TCP_QUICKACK, and ends itself when it is silent.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Protocol
+
+from orchestrator.errors import HostUnreachable
+
+READ_AHEAD_BYTES = 256 * 1024
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None) if sys.platform == "linux" else None
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+
+
+class Stream(Protocol):
+    """What a link is laid over: a socket, or a paramiko channel."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Up to `size` bytes; b"" at the end."""
+
+    def send(self, data: bytes, /) -> int:
+        """Send some of `data`."""
+
+    def settimeout(self, timeout: float | None, /) -> None:
+        """Seconds until recv and send raise `TimeoutError`."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class LinkSilent(ConnectionError):
+    """Nothing at all arrived for too long, not even answers to keepalives. (An OSError that is no TimeoutError: paramiko
+    takes the latter for an idle moment.)"""
+
+
+class Link:
+    """A socket-like object for paramiko. Reads ahead, so that a packet does not cost two system calls."""
+
+    def __init__(
+        self, stream: Stream, *, quickack: bool = False, on_close: Callable[[], None] | None = None
+    ) -> None:
+        self._stream = stream
+        self._quickack = (
+            stream if quickack and isinstance(stream, socket.socket) and _QUICKACK is not None else None
+        )
+        self._on_close = on_close
+        self._ahead = memoryview(b"")
+        self._closed = False  # paramiko looks at this name, which sockets have
+        self._silence_s: float | None = None
+        self._last_received = time.monotonic()
+
+    def watch(self, silence_s: float) -> None:
+        """From now on, end the link when nothing arrives for `silence_s`; somebody must keep the other side talking."""
+        self._last_received = time.monotonic()
+        self._silence_s = silence_s
+
+    def recv(self, size: int) -> bytes:
+        """As `socket.recv`; raises `LinkSilent`."""
+        if not self._ahead:
+            try:
+                data = self._stream.recv(READ_AHEAD_BYTES)
+            except TimeoutError:
+                self._check_silence()
+                raise
+            self._last_received = time.monotonic()
+            if self._quickack is not None:
+                assert _QUICKACK is not None
+                with suppress(OSError):  # it was closed by another thread meanwhile
+                    self._quickack.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+            if len(data) <= size:
+                return data
+            self._ahead = memoryview(data)
+        head, self._ahead = self._ahead[:size], self._ahead[size:]
+        return bytes(head)
+
+    def send(self, data: bytes) -> int:
+        """As `socket.send`; raises `LinkSilent`, so that a full buffer does not block a writer for ever."""
+        try:
+            return self._stream.send(data)
+        except TimeoutError:
+            self._check_silence()
+            raise
+
+    def settimeout(self, timeout: float | None) -> None:
+        """As `socket.settimeout`."""
+        self._stream.settimeout(timeout)
+
+    def close(self) -> None:
+        """Close the stream and what belongs to it."""
+        self._closed = True
+        self._stream.close()
+        if self._on_close is not None:
+            self._on_close()
+
+    def _check_silence(self) -> None:
+        if self._silence_s is not None and time.monotonic() - self._last_received > self._silence_s:
+            raise LinkSilent(f"nothing came from the host for {self._silence_s:.0f} s")
+
+
+def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str = "any") -> Link:
+    """Connect over TCP, trying every address of `host` in turn. Raises `HostUnreachable` (steps `resolve`, `connect`)."""
+    addresses = _resolve(name, host, port, timeout_s, family)
+    deadline = time.monotonic() + timeout_s
+    problems = []
+    for kind, address in addresses:
+        connection = socket.socket(kind, socket.SOCK_STREAM)
+        connection.settimeout(max(1.0, deadline - time.monotonic()))
+        try:
+            connection.connect(address)
+        except OSError as error:
+            connection.close()
+            what = (
+                f"no answer within {timeout_s:.0f} s"
+                if isinstance(error, TimeoutError)
+                else error.strerror or error
+            )
+            problems.append(f"{address[0]} port {address[1]}: {what}")
+            continue
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return Link(connection, quickack=True)
+    raise HostUnreachable(name, "; ".join(map(str, problems)), step="connect")
+
+
+def command_link(name: str, command: str) -> Link:
+    """Talk through a ProxyCommand of the user's own ssh config, run by a shell as `ssh` does."""
+    ours, theirs = socket.socketpair()
+    said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the link
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", f"exec {command}"],
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=said,
+            start_new_session=True,
+        )
+    except OSError as error:
+        ours.close()
+        said.close()
+        raise HostUnreachable(name, f"ProxyCommand: {error}", step="connect") from error
+    finally:
+        theirs.close()
+
+    def end() -> None:
+        if process.poll() is None:
+            process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        said.close()
+
+    return Link(ours, on_close=end)
+
+
+def _resolve(
+    name: str, host: str, port: int, timeout_s: float, family: str
+) -> Sequence[tuple[socket.AddressFamily, tuple[str, int]]]:
+    """The addresses of a host. The C library has no time limit of its own, so it asks in a thread that may be left behind."""
+    found: list[tuple[socket.AddressFamily, tuple[str, int]]] = []
+    problem: list[OSError] = []
+
+    def ask() -> None:
+        try:
+            for answer in socket.getaddrinfo(
+                host, port, _FAMILIES.get(family, socket.AF_UNSPEC), socket.SOCK_STREAM
+            ):
+                found.append((answer[0], answer[4]))  # type: ignore[arg-type]  # IPv6 addresses are longer tuples
+        except (OSError, UnicodeError) as error:
+            problem.append(error if isinstance(error, OSError) else OSError(str(error)))
+
+    asking = threading.Thread(target=ask, name=f"resolve {host}", daemon=True)
+    asking.start()
+    asking.join(timeout_s)
+    if asking.is_alive():
+        raise HostUnreachable(
+            name, f"{host}: no answer from the name service within {timeout_s:.0f} s", step="resolve"
+        )
+    if problem or not found:
+        reason = problem[0].strerror or problem[0] if problem else "no address"
+        raise HostUnreachable(
+            name, f"{host}: {reason}", step="resolve", hint=f"is `address` of {name} in hosts.yaml right?"
+        )
+    return found

@@ -1,0 +1,174 @@
+"""Which transport reaches a host; and what the hosts of a process share: keys, known hosts, jump hosts, the embedded server.
+
+The SSH libraries are imported when the first transport is asked for, not when farbench starts.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.transport.base import Transport
+from orchestrator.transport.config import HostSpec, Target, Warn, resolve
+from orchestrator.transport.known_hosts import KnownHosts
+
+if TYPE_CHECKING:
+    import fabric
+
+    from orchestrator.transport.embedded import EmbeddedServer
+    from orchestrator.transport.keys import KeyStore
+    from orchestrator.transport.ssh import SshTransport
+
+ASKPASS_TIMEOUT_S = 120
+IN_MEMORY = Path("/(embedded)")
+"""Stands for the key and the host key of the embedded server where other hosts have files."""
+
+
+class Connections:
+    """Makes transports for hosts, and closes them all. `transport` may be called from several threads."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        ask_passphrase: Callable[[Path], str | None] | None = None,
+        warn: Warn | None = None,
+    ) -> None:
+        """`ask_passphrase` is asked at most a few times for each encrypted key file; without it SSH_ASKPASS is, if set."""
+        self._environ = environ
+        self._ask = ask_passphrase or (_askpass(environ) if environ.get("SSH_ASKPASS") else None)
+        self._warn = warn or (lambda message: None)
+        self._warned: set[str] = set()
+        self._lock = threading.RLock()
+        self._transports: list[SshTransport] = []
+        self._jumps: dict[Target, SshTransport] = {}
+        self._known_hosts: dict[tuple[Path, ...], KnownHosts] = {}
+        self._keys: KeyStore | None = None
+        self._fabric_config: fabric.Config | None = None
+        self._embedded: EmbeddedServer | None = None
+
+    def __enter__(self) -> Connections:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def transport(self, spec: HostSpec) -> SshTransport:
+        """A transport for an entry of hosts.yaml; it connects when it is first used. Raises `HostRefused` for a wrong config."""
+        target = self._embedded_target(spec) if spec.embedded else None
+        if target is None:
+            target = resolve(spec, environ=self._environ, warn=self._warn_once)
+        with self._lock:
+            transport = self._make(target)
+            self._transports.append(transport)
+        return transport
+
+    def close(self) -> None:
+        """Close every connection, jump hosts last."""
+        with self._lock:
+            transports = [*self._transports, *reversed(self._jumps.values())]
+            self._transports, self._jumps = [], {}
+            embedded, self._embedded = self._embedded, None
+            keys, self._keys = self._keys, None
+        for transport in transports:
+            transport.close()
+        if embedded is not None:
+            embedded.close()
+        if keys is not None:
+            keys.close()
+
+    def _make(self, target: Target) -> SshTransport:
+        from orchestrator.transport.ssh import SshTransport
+
+        return SshTransport(
+            target, keys=self._key_store(), known_hosts=self._known, fabric_config=self._config(),
+            warn=self._warn_once, jump=self._jump(target.jump) if target.jump else None,
+        )  # fmt: skip
+
+    def _jump(self, target: Target) -> SshTransport:
+        if target not in self._jumps:
+            jump = self._make(target)  # after the jump hosts that it goes through itself
+            self._jumps[target] = jump
+        return self._jumps[target]
+
+    def _known(self, target: Target) -> KnownHosts:
+        with self._lock:
+            if target.known_hosts not in self._known_hosts:
+                embedded = self._embedded if target.known_hosts == (IN_MEMORY,) else None
+                extra = [embedded.known_host] if embedded is not None else []
+                self._known_hosts[target.known_hosts] = KnownHosts(target.known_hosts, extra)
+            return self._known_hosts[target.known_hosts]
+
+    def _key_store(self) -> KeyStore:
+        from orchestrator.transport.keys import KeyStore
+
+        if self._keys is None:
+            self._keys = KeyStore(self._ask)
+        return self._keys
+
+    def _config(self) -> fabric.Config:
+        """fabric's defaults, without what files of its own would add: hosts are resolved in `config.py`."""
+        import fabric
+        import paramiko
+
+        if self._fabric_config is None:
+            self._fabric_config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
+        return self._fabric_config
+
+    def _embedded_target(self, spec: HostSpec) -> Target:
+        from orchestrator.transport import embedded
+
+        with self._lock:
+            if self._embedded is None:
+                self._embedded = embedded.EmbeddedServer(self._environ)
+                self._key_store().hold(IN_MEMORY, self._embedded.client_key)
+            server = self._embedded
+        return Target(
+            name=spec.name, host=embedded.ADDRESS, port=server.port, user="farbench", identity_files=(IN_MEMORY,),
+            identities_named=True, identities_only=True, agent_socket=None, known_hosts=(IN_MEMORY,),
+            ssh_command="(the embedded server)",
+        )  # fmt: skip
+
+    def _warn_once(self, message: str) -> None:
+        with self._lock:
+            if message in self._warned:
+                return
+            self._warned.add(message)
+        self._warn(message)
+
+
+def open_transport(
+    spec: HostSpec,
+    *,
+    environ: Mapping[str, str] | None = None,
+    ask_passphrase: Callable[[Path], str | None] | None = None,
+    warn: Warn | None = None,
+) -> Transport:
+    """A transport for one host alone; closing it closes what it opened: jump hosts, the embedded server."""
+    connections = Connections(
+        environ=os.environ if environ is None else environ, ask_passphrase=ask_passphrase, warn=warn
+    )
+    transport = connections.transport(spec)
+    transport.on_close = connections.close
+    return transport
+
+
+def _askpass(environ: Mapping[str, str]) -> Callable[[Path], str | None]:
+    """Ask with the program of SSH_ASKPASS, as `ssh` does without a terminal."""
+
+    def ask(path: Path) -> str | None:
+        command = [environ["SSH_ASKPASS"], f"Enter passphrase for key '{path}': "]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=dict(environ),
+                timeout=ASKPASS_TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.decode("utf-8", "surrogateescape").rstrip("\r\n") if done.returncode == 0 else None
+
+    return ask

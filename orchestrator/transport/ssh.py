@@ -1,0 +1,265 @@
+"""A host over SSH: fabric's Connection on a socket, keys and host key rules of our own."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.channel import Channel
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+from tenacity.nap import sleep_using_event
+
+from orchestrator.errors import HostError, HostUnreachable
+from orchestrator.transport.base import Completed
+from orchestrator.transport.config import Target, Warn
+from orchestrator.transport.host_key import check_host_key
+from orchestrator.transport.keys import KeyStore
+from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.link import Link, command_link, tcp_link
+from orchestrator.transport.login import Login
+from orchestrator.transport.process import SshProcess
+from orchestrator.transport.quoting import login_shell_line
+from orchestrator.transport.session import KEEPALIVE_S, SILENCE_S, Session
+
+RETRY_FOR_S = 60.0
+"""How long a host that drops connections before it says who it is (sshd's MaxStartups) is tried again."""
+HANDSHAKE_TIMEOUT_S = 20.0
+AUTH_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 5.0
+_SMALL_INPUT_BYTES = 16 * 1024
+
+
+class _Dropped(HostUnreachable):
+    """The connection ended before the host said who it is: worth another try."""
+
+
+class SshTransport:
+    """See `base.Transport`. `jump` is the connection to go through, shared by all hosts behind it."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        keys: KeyStore,
+        known_hosts: Callable[[Target], KnownHosts],
+        fabric_config: fabric.Config,
+        warn: Warn,
+        jump: SshTransport | None = None,
+        keepalive_s: float = KEEPALIVE_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self.host = target.name
+        self.on_close: Callable[[], None] | None = None
+        """Called after the connection was closed, for what was opened only for it."""
+        self._target = target
+        self._keys = keys
+        self._known_hosts = known_hosts
+        self._fabric_config = fabric_config
+        self._warn = warn
+        self._jump = jump
+        self._keepalive_s = keepalive_s
+        self._silence_s = silence_s
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._connection: fabric.Connection | None = None
+        self._session: Session | None = None
+        self._attempts = 0
+        self._failure: HostError | None = None
+
+    def connect(self) -> None:
+        """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
+        self._live_session()
+
+    def spawn(self, argv: Sequence[str]) -> SshProcess:
+        """Start a command; see `base.Transport.spawn`."""
+        line = login_shell_line(argv)
+        return SshProcess(self.host, self._live_session(), line)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
+        """Run a command to its end; see `base.Transport.run`."""
+        process = self.spawn(argv)
+        expiry = threading.Timer(timeout_s, process.close) if timeout_s is not None else None
+        if expiry is not None:
+            expiry.daemon = True
+            expiry.start()
+        try:
+            feeding = _feed(process, stdin)
+            output = bytearray()
+            while chunk := process.read_some():
+                output += chunk
+            status, signal = process.wait()
+            feeding.join(CLOSE_TIMEOUT_S)
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            timed_out = process.was_closed
+            process.close()
+        if timed_out:
+            raise TimeoutError(f"{self.host}: {shlex.join(argv[:3])} did not end within {timeout_s} s")
+        return Completed(status, signal, bytes(output), process.stderr_tail())
+
+    def tunnel(self, host: str, port: int, *, name: str, timeout_s: float) -> Channel:
+        """A stream to `host` from this one, as a jump host. Raises `HostUnreachable` in the name of the host behind."""
+        session = self._live_session()
+        try:
+            return session.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            reason = f"{self.host} cannot reach {host} port {port}: {error or 'the link broke'}"
+            raise HostUnreachable(name, reason, step="connect") from error
+
+    def close(self) -> None:
+        """Close the connection; waiting for a connection to open ends too."""
+        self._closing.set()
+        session = self._session
+        if session is not None:
+            session.close()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.client.close()
+            self._connection = self._session = None
+        if self.on_close is not None:
+            self.on_close()
+
+    def _live_session(self) -> Session:
+        session, seen = self._session, self._attempts
+        if session is not None and session.is_active():
+            return session
+        with self._lock:
+            if self._session is not None and self._session.is_active():
+                return self._session
+            if self._attempts != seen and self._failure is not None:
+                raise self._failure
+            self._failure = None
+            try:
+                self._session = self._open()
+            except HostError as error:
+                self._failure = error
+                raise
+            finally:
+                self._attempts += 1
+            return self._session
+
+    def _open(self) -> Session:
+        """Connect, with pauses of random length while the host drops connections because too many come at once."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type(_Dropped),
+            stop=stop_after_delay(RETRY_FOR_S),
+            wait=wait_random_exponential(multiplier=0.25, max=5),
+            sleep=sleep_using_event(self._closing),
+            reraise=True,
+        ):
+            with attempt:
+                if self._closing.is_set():
+                    raise HostUnreachable(self.host, "the connection was closed", step="connect")
+                return self._open_once()
+        raise AssertionError("Retrying ends with a result or an exception")
+
+    def _open_once(self) -> Session:
+        target = self._target
+        known = self._known_hosts(target)
+        login = Login(target, self._keys)
+        link = self._link()
+        opened: list[Session] = []
+
+        def make_session(sock: Link, **options: Any) -> Session:
+            session = Session(sock, **options)
+            session.handshake_timeout = HANDSHAKE_TIMEOUT_S
+            host, port = target.key_host
+            types = [entry.key_type for entry in known.keys_of(host, port)]
+            session.prefer_host_keys(types, certificates=bool(known.authorities(host, port)))
+            opened.append(session)
+            return session
+
+        connection = fabric.Connection(
+            target.host, user=target.user, port=target.port, config=self._fabric_config, gateway=False, forward_agent=False,
+            connect_kwargs={
+                "sock": link, "transport_factory": make_session, "auth_strategy": login,
+                "banner_timeout": max(target.connect_timeout_s, HANDSHAKE_TIMEOUT_S), "auth_timeout": AUTH_TIMEOUT_S,
+            },
+        )  # fmt: skip
+        # fabric would trust any key that it sees for the first time. Its client knows no host keys here, so that this
+        # policy is asked about every one of them.
+        connection.client.set_missing_host_key_policy(_HostKeyCheck(target, known, opened, self._warn))
+        try:
+            connection.open()
+        except HostError:
+            connection.client.close()
+            link.close()
+            raise
+        except Exception as error:
+            # Whatever paramiko's reading thread stumbled over in what the host sent is raised here, of any type.
+            session = opened[0] if opened else None
+            connection.client.close()
+            link.close()
+            raise self._failed(session, error) from error
+        session = opened[0]
+        session.keep_alive(self._keepalive_s, self._silence_s)
+        self._connection = connection
+        return session
+
+    def _link(self) -> Link:
+        target = self._target
+        if self._jump is not None:
+            return Link(
+                self._jump.tunnel(
+                    target.host, target.port, name=self.host, timeout_s=target.connect_timeout_s
+                )
+            )
+        if target.proxy_command is not None:
+            return command_link(self.host, target.proxy_command)
+        return tcp_link(
+            self.host,
+            target.host,
+            target.port,
+            timeout_s=target.connect_timeout_s,
+            family=target.address_family,
+        )
+
+    def _failed(self, session: Session | None, error: BaseException) -> HostUnreachable:
+        step = session.step if session is not None else "connect"
+        reason = (
+            (session.farewell if session is not None else None)
+            or str(error)
+            or "the host closed the connection"
+        )
+        if step == "banner" and not self._closing.is_set():
+            return _Dropped(
+                self.host, f"the host closed the connection before it said who it is ({reason})", step=step,
+                hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
+            )  # fmt: skip
+        return HostUnreachable(self.host, reason, step=step)
+
+
+class _HostKeyCheck(paramiko.MissingHostKeyPolicy):
+    """Asked by paramiko's client for each host key, since the client knows none itself."""
+
+    def __init__(self, target: Target, known: KnownHosts, opened: list[Session], warn: Warn) -> None:
+        self._target = target
+        self._known = known
+        self._opened = opened
+        self._warn = warn
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        """Raises `HostRefused` unless the key is trusted."""
+        check_host_key(self._target, self._known, self._opened[0].host_key_blob, warn=self._warn)
+
+
+def _feed(process: SshProcess, data: bytes) -> threading.Thread:
+    """Write `data` and end-of-file; much of it in a thread, since a command may print before it has read everything."""
+
+    def feed() -> None:
+        try:
+            process.write(data)
+        except (BrokenPipeError, HostError):
+            return  # the reader learns the same, and how the command ended
+        process.close_stdin()
+
+    thread = threading.Thread(target=feed, name="feed", daemon=True)
+    thread.start()
+    if len(data) <= _SMALL_INPUT_BYTES:
+        thread.join(CLOSE_TIMEOUT_S)
+    return thread
