@@ -151,9 +151,9 @@ def _without_repeats(faults: Iterable[Fault], data: Mapping[str, Any]) -> list[F
 def _part(document: Document, spec: PartSpec, section: Mapping[str, Any], loc: Loc, index: int) -> Part:
     script = _script(document, spec.payload, loc) if isinstance(spec.payload, ScriptSpec) else None
     payload = script.name if script else str(spec.payload)
-    if not _PAYLOAD_NAME.fullmatch(payload) or payload in _RESERVED_PAYLOADS:
+    if not _PAYLOAD_NAME.fullmatch(payload) or payload.endswith(".py") or payload in _RESERVED_PAYLOADS:
         why = (
-            "is reserved" if payload in _RESERVED_PAYLOADS else "is no name (letters, digits, `.`, `_`, `-`)"
+            "is reserved" if payload in _RESERVED_PAYLOADS else "is no name for one (letters, digits, `.`, `_`, `-`, no .py)"
         )
         raise document.error(f"payload {payload!r} {why}; give it another with `name:`", *loc, "payload")
     backends = _backends(document, spec, payload, script, loc)

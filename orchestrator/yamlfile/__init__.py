@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from .document import Document, Fault, Loc, load, read_text
+from .document import Document, Fault, Loc, load, read_text, refusal
 from .validation import faults_of, kind, suggestion, validate
 
-__all__ = ["Document", "Fault", "Loc", "faults_of", "kind", "load", "read_text", "suggestion", "validate"]
+__all__ = [
+    "Document",
+    "Fault",
+    "Loc",
+    "faults_of",
+    "kind",
+    "load",
+    "read_text",
+    "refusal",
+    "suggestion",
+    "validate",
+]

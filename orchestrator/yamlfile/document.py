@@ -100,10 +100,7 @@ class Document:
 
     def errors(self, faults: Iterable[Fault]) -> FileError:
         """One refusal for several faults, each with its own line, in the file's order."""
-        lines = sorted(dict.fromkeys((self.line(*fault.loc), fault.message) for fault in faults))
-        (first_line, first), rest = lines[0], lines[1:]
-        message = "\n".join([first, *(f"{self.path}:{line}: {text}" for line, text in rest)])
-        return FileError(message, path=self.path, line=first_line)
+        return refusal(self.path, [(self.line(*fault.loc), fault.message) for fault in faults])
 
     # -- building -----------------------------------------------------------------------------------------
 
@@ -208,6 +205,14 @@ class Document:
 
     def _refusal(self, node: Node, message: str) -> FileError:
         return FileError(message, path=self.path, line=self._line(node))
+
+
+def refusal(path: Path | str, faults: Iterable[tuple[int | None, str]]) -> FileError:
+    """One refusal for several faults (line and message), in the file's order, each said once."""
+    lines = sorted(dict.fromkeys(faults), key=lambda fault: fault[0] or 0)
+    (first_line, first), rest = lines[0], lines[1:]
+    more = [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in rest]
+    return FileError("\n".join([first, *more]), path=path, line=first_line)
 
 
 def read_text(path: Path, what: str = "file") -> str:
