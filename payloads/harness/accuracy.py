@@ -1,0 +1,138 @@
+"""Is the output right? Compared with a reference, against limits that follow from the output's number format.
+
+A wrong result never carries a time, so the limits are chosen to catch what benchmarks miss: a wrong layout (cosine), a
+wrong scale factor (relative error; the cosine cannot see it), tiles never written (NaN poison, or one bad element).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional
+
+from . import arrays
+
+# Cosine that a right kernel reaches with this output dtype, inputs taken as they are (after any quantisation).
+DEFAULT_MIN_COSINE = {"float64": 1 - 1e-9, "float32": 0.99999, "float16": 0.9995, "bfloat16": 0.999}
+FALLBACK_MIN_COSINE = 0.99
+
+# A single element may err by this many times the relative error that the whole may, in units of the reference's
+# root mean square: rounding stays far below, an element that was left out does not.
+OUTLIER_FACTOR = 8.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What counts as correct. `max_rel_error` bounds ‖out − ref‖ / ‖ref‖, `max_outlier` one element's error over the
+    reference's root mean square."""
+
+    min_cosine: float
+    max_rel_error: float
+    max_outlier: float
+
+    @classmethod
+    def choose(cls, asked: Mapping[str, Any], dtype: str) -> "Limits":
+        """Limits asked for by the sweep (`min_cosine`, `max_rel_error`), else by dtype; one follows from the other."""
+        cosine = asked.get("min_cosine")
+        rel_error = asked.get("max_rel_error")
+        if cosine is None:
+            cosine = DEFAULT_MIN_COSINE.get(dtype, FALLBACK_MIN_COSINE)
+        if rel_error is None:
+            # ‖a − b‖² = 2(1 − cos) for unit vectors: the same tolerance, said as a distance.
+            rel_error = math.sqrt(max(0.0, 2 * (1 - float(cosine)))) + 1e-6
+        return cls(float(cosine), float(rel_error), max(OUTLIER_FACTOR * float(rel_error), 1e-4))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Output against reference. `worst` is the largest element error over the reference's root mean square."""
+
+    cosine: Optional[float]
+    rel_error: Optional[float]
+    max_abs_error: Optional[float]
+    worst: Optional[float]
+    elements: int
+    non_finite: int
+
+    def objection(self, limits: Limits) -> Optional[str]:
+        """Why the output is not correct, or None."""
+        if self.non_finite:
+            return "{} of {} output elements are NaN or infinite (not written, or overflowed)".format(
+                self.non_finite, self.elements
+            )
+        if self.cosine is None or self.rel_error is None or self.worst is None:
+            return "the output cannot be compared with the reference"
+        if self.cosine < limits.min_cosine:
+            return "cosine {:.6f} is below {:.6g}: wrong layout or wrong kernel".format(
+                self.cosine, limits.min_cosine
+            )
+        if self.rel_error > limits.max_rel_error:
+            return "relative error {:.4g} is above {:.4g} at cosine {:.6f}: wrong scale".format(
+                self.rel_error, limits.max_rel_error, self.cosine
+            )
+        if self.worst > limits.max_outlier:
+            return "an element errs by {:.3g} times the root mean square (limit {:.3g}): part of the output is wrong".format(
+                self.worst, limits.max_outlier
+            )
+        return None
+
+    def record(self, reference: str, float_cosine: Optional[float] = None) -> Dict[str, Any]:
+        """The `accuracy` field of a measurement."""
+        return {
+            "cosine": self.cosine,
+            "rel_error": self.rel_error,
+            "max_abs_error": self.max_abs_error,
+            "reference": reference,
+            "float_cosine": float_cosine,
+        }
+
+
+def compare(output: Any, reference: Any) -> Comparison:
+    """Compare arrays or tensors of one shape, in float64, slice by slice. Raises ValueError when shapes differ or the
+    reference itself is not finite."""
+    if arrays.sizes(output) != arrays.sizes(reference):
+        raise ValueError(
+            "the output's shape {} is not the reference's {}".format(
+                arrays.sizes(output), arrays.sizes(reference)
+            )
+        )
+    reference = arrays.like(reference, output)
+    dot = norm_out = norm_ref = norm_error = largest = 0.0
+    elements = non_finite = 0
+    for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference)):
+        error = out - ref
+        bad = int((~_isfinite(out)).sum())
+        if int((~_isfinite(ref)).sum()):
+            raise ValueError("the reference itself is not finite")
+        elements += int(math.prod(arrays.sizes(out)))
+        non_finite += bad
+        if bad or not elements:
+            continue
+        dot += float((out * ref).sum())
+        norm_out += float((out * out).sum())
+        norm_ref += float((ref * ref).sum())
+        norm_error += float((error * error).sum())
+        largest = max(largest, float(abs(error).max()))
+    if non_finite or not elements:
+        return Comparison(None, None, None, None, elements, non_finite)
+    if norm_ref == 0 or norm_out == 0:
+        same = norm_error == 0
+        return Comparison(
+            1.0 if same else 0.0, 0.0 if same else 1.0, largest, 0.0 if same else math.inf, elements, 0
+        )
+    cosine = max(-1.0, min(1.0, dot / math.sqrt(norm_out * norm_ref)))
+    rms = math.sqrt(norm_ref / elements)
+    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest, largest / rms, elements, 0)
+
+
+def _isfinite(value: Any) -> Any:
+    if arrays.is_tensor(value):
+        return value.isfinite()
+    import numpy as np
+
+    return np.isfinite(value)
+
+
+def dtype_name(value: Any) -> str:
+    """`bfloat16`, `float32` … of an array or tensor."""
+    return str(value.dtype).replace("torch.", "")

@@ -1,0 +1,123 @@
+"""What a payload declares: how a case becomes a problem, and the backends that solve it.
+
+payload = Payload("gemm", prepare=Problem)
+
+@payload.backend("torch", Needs(device="any", libraries=(Library("torch"),)))
+def torch_matmul(problem):
+    return Call(run=lambda inputs, out: torch.mm(*inputs, out=out), inputs=(problem.a, problem.b), …)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+from .device import Device
+
+
+class Unsupported(Exception):
+    """A backend does not do this case here; the message says why. Never an error, never a fallback."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that a backend imports.
+
+    `distributions` are the names it is installed under (default: the module's); `minimum` the oldest version that
+    serves. `gone_after` maps a distribution to the last of its versions that still has `symbol`; `hint` says where it is.
+    """
+
+    module: str
+    distributions: Tuple[str, ...] = ()
+    minimum: Optional[str] = None
+    symbol: Optional[str] = None
+    gone_after: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
+
+    @property
+    def installed_as(self) -> Tuple[str, ...]:
+        """The distributions to look for."""
+        return self.distributions or (self.module,)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a backend needs. `device`: "cpu", "cuda", or "any" (the GPU where there is one, else the CPU).
+
+    `fp4`: tensor cores that multiply FP4 (sm_100 or newer). `capabilities`: the only ones it runs on, (major, minor).
+    """
+
+    device: str = "any"
+    libraries: Tuple[Library, ...] = ()
+    fp4: bool = False
+    capabilities: Tuple[Tuple[int, int], ...] = ()
+
+
+@dataclass
+class Call:
+    """One backend, ready to be called on one case.
+
+    `run(inputs, out)` makes one call and returns its output; the harness passes `inputs` or a copy of it in other
+    memory (same shapes and strides), and an `out` made by `make_out` (None where the library allocates its output).
+    `reference()` is what the output should be, `float_reference()` what it would be without any quantisation.
+    `flops` and `bytes_moved` are of one call; `precision` ("bf16", "fp8", "nvfp4") picks the peak to compare with.
+    `tune()` runs once, untimed, before anything else; `describe()` afterwards adds to `extra` (a tactic, say).
+    """
+
+    run: Callable[[Any, Any], Any]
+    inputs: Any
+    reference: Callable[[], Any]
+    make_out: Optional[Callable[[], Any]] = None
+    float_reference: Optional[Callable[[], Any]] = None
+    reference_name: str = "reference"
+    flops: Optional[float] = None
+    bytes_moved: Optional[float] = None
+    precision: Optional[str] = None
+    resolved: Optional[str] = None
+    on_cpu: bool = False
+    tune: Optional[Callable[[], None]] = None
+    describe: Optional[Callable[[], Dict[str, Any]]] = None
+    extra: Dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Reported:
+    """For a backend that measures by itself: what it found, instead of a `Call`. Times in microseconds."""
+
+    samples_us: Tuple[float, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    accuracy: Optional[Mapping[str, Any]] = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A named implementation: what it needs, and how it is built for a problem."""
+
+    name: str
+    needs: Needs
+    build: Callable[[Any], Any]
+
+
+class Payload:
+    """A benchmark: `prepare(params, device)` turns a case's parameters into the problem all its backends share."""
+
+    def __init__(self, name: str, prepare: Callable[[Mapping[str, Any], Device], Any]) -> None:
+        self.name = name
+        self.prepare = prepare
+        self.backends: Dict[str, Backend] = {}
+
+    def backend(self, name: str, needs: Optional[Needs] = None) -> Callable[[Any], Any]:
+        """Register the decorated function `build(problem) -> Call | Reported` as a backend."""
+
+        def register(build: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            self.add(Backend(name, needs or Needs(), build))
+            return build
+
+        return register
+
+    def add(self, backend: Backend) -> None:
+        """Register a backend; a name can be taken once."""
+        if backend.name in self.backends:
+            raise ValueError("backend {!r} is declared twice".format(backend.name))
+        self.backends[backend.name] = backend

@@ -1,0 +1,241 @@
+"""One case: every backend alone first (compile, check), then interleaved rounds; each result is reported as it ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+from . import failures, gates, peaks, records, rounds, stats, verdicts
+from . import trial as trials
+from .declare import Backend, Payload, Reported
+from .device import Device
+from .trial import Settings, Trial
+
+
+class Reporter:
+    """Where phases and measurements go."""
+
+    def phase(self, backend: str, phase: str) -> None:
+        """`backend` now enters `compile`, `check` or `measure`: if the process dies, it died there."""
+        raise NotImplementedError
+
+    def measurement(self, record: Dict[str, Any]) -> None:
+        """One measurement is complete."""
+        raise NotImplementedError
+
+
+class CaseRun:
+    """The measuring of one case. `run()` returns whether the device still works afterwards."""
+
+    def __init__(
+        self,
+        payload: Payload,
+        item: Mapping[str, Any],
+        device: Device,
+        reporter: Reporter,
+        crossed: Optional[Set[Any]] = None,
+    ) -> None:
+        self._payload = payload
+        self._item = item
+        self._device = device
+        self._reporter = reporter
+        self._crossed: Set[Any] = set() if crossed is None else crossed
+        self._settings = Settings.of(item)
+        self._accuracy: Mapping[str, Any] = item.get("accuracy") or {}
+        self._healthy = True
+
+    def run(self) -> bool:
+        """Measure every backend of the item that is not in `done`. False when the device no longer computes: what was
+        not reported then must be measured by another process."""
+        done = set(self._item.get("done") or ())
+        names = [name for name in self._item["backends"] if name not in done]
+        backends = [backend for backend in map(self._admit, names) if backend is not None]
+        if backends:
+            self._measure_all(backends)
+        self._device.release_memory()
+        return self._healthy
+
+    def _admit(self, name: str) -> Optional[Backend]:
+        """The backend, if it can run here; else its measurement is reported at once."""
+        backend = self._payload.backends.get(name)
+        if backend is None:
+            known = ", ".join(self._payload.backends)
+            reason = "{} has no backend {!r}; it has {}".format(self._payload.name, name, known)
+            self._report(name, "error", reason)
+            return None
+        causes = gates.refusals(backend.needs, self._device)
+        if causes:
+            self._report(name, "unsupported", "; ".join(causes))
+            return None
+        return backend
+
+    def _measure_all(self, backends: List[Backend]) -> None:
+        self._reporter.phase(backends[0].name, "compile")
+        try:
+            problem = self._payload.prepare(self._item["params"], self._device)
+        except Exception as error:  # noqa: BLE001 - a payload's own code: its failure is the outcome of every backend
+            for backend in backends:
+                self._fail(backend, error)
+            return
+        ready: List[Trial] = []
+        for backend in backends:
+            trial = self._try_alone(backend, problem)
+            if not self._healthy:
+                break
+            if trial is not None:
+                ready.append(trial)
+        if self._healthy:
+            self._run_rounds(ready)
+
+    def _try_alone(self, backend: Backend, problem: Any) -> Optional[Trial]:
+        """A correct trial with its timer, or None when its measurement is already reported."""
+        self._reporter.phase(backend.name, "compile")
+        started = time.perf_counter()
+        try:
+            built = backend.build(problem)
+            if isinstance(built, Reported):
+                self._report_own(backend, built)
+                return None
+            trial = Trial(backend, built, self._device)
+            output = trials.compile_call(trial, started)
+            self._reporter.phase(backend.name, "check")
+            objection = trials.check(trial, output, self._accuracy)
+            del output
+            if objection is not None:
+                self._report_incorrect(trial, objection)
+                return None
+            trials.prepare_timer(trial, self._settings, self._accuracy, self._crossed)
+        except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
+            self._fail(backend, error)
+            return None
+        return trial
+
+    def _run_rounds(self, ready: List[Trial]) -> None:
+        by_name = {trial.backend.name: trial for trial in ready}
+        contenders = [
+            rounds.Contender(trial.backend.name, trial.timer) for trial in ready if trial.timer is not None
+        ]
+
+        def failed(contender: rounds.Contender, error: Exception) -> bool:
+            self._fail(by_name[contender.name].backend, error)
+            if not self._healthy:
+                # The others' samples were taken while the device was well: they stand.
+                for other in contenders:
+                    if not other.done and other.samples:
+                        self._report_ok(by_name[other.name], other)
+            return self._healthy
+
+        rounds.run(
+            contenders,
+            self._settings,
+            announce=lambda contender: self._reporter.phase(contender.name, "measure"),
+            finished=lambda contender: self._report_ok(by_name[contender.name], contender),
+            failed=failed,
+        )
+
+    def _report_ok(self, trial: Trial, contender: rounds.Contender) -> None:
+        samples = contender.samples
+        ordered = sorted(samples)
+        median_us = stats.quantile(ordered, 0.5)
+        rel_error = stats.relative_error(samples)
+        verdict, reasons = verdicts.judge(
+            len(samples),
+            rel_error,
+            self._settings.target_rel_error,
+            stats.spread(contender.round_medians),
+            trial.disagreement,
+        )
+        kept = stats.thin(samples)
+        extra = dict(trial.extra, round_medians_us=contender.round_medians)
+        if len(kept) < len(samples):
+            extra["samples_kept"] = len(kept)
+        timing = {
+            "timer": contender.timer.name,
+            "cache": trial.cache,
+            "median_us": median_us,
+            "p20_us": stats.quantile(ordered, 0.2),
+            "p80_us": stats.quantile(ordered, 0.8),
+            "rel_error": rel_error,
+            "samples": len(samples),
+            "calls_per_sample": contender.timer.calls_per_sample,
+            "compile_s": trial.compile_s,
+            "hot_median_us": trial.hot_median_us,
+            "host_us": trial.host_us if trial.on_gpu else median_us,
+        }
+        call = trial.call
+        name = self._device.name if trial.on_gpu else "cpu"
+        metrics = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        if "peak_fraction" in metrics or "bandwidth_fraction" in metrics:
+            extra["peak_source"] = peaks.SOURCE
+        self._report(
+            trial.backend.name,
+            "ok",
+            "; ".join(trial.notes) or None,
+            resolved_backend=call.resolved or trial.backend.name,
+            verdict=verdict,
+            reasons=reasons,
+            timing=timing,
+            samples_us=kept,
+            metrics=metrics,
+            extra=extra,
+            accuracy=trial.accuracy_record,
+        )
+
+    def _report_incorrect(self, trial: Trial, objection: str) -> None:
+        """A wrong result has no verdict and no time: nobody shall compare its speed."""
+        self._report(
+            trial.backend.name,
+            "incorrect",
+            objection,
+            resolved_backend=trial.call.resolved or trial.backend.name,
+            extra=trial.extra,
+            accuracy=trial.accuracy_record,
+        )
+
+    def _report_own(self, backend: Backend, reported: Reported) -> None:
+        samples = [float(sample) for sample in reported.samples_us]
+        verdict = "valid"
+        reasons: List[str] = []
+        timing: Optional[Dict[str, Any]] = None
+        if samples:
+            ordered = sorted(samples)
+            rel_error = stats.relative_error(samples)
+            verdict, reasons = verdicts.judge(len(samples), rel_error, self._settings.target_rel_error, 0.0)
+            timing = {
+                "timer": "payload",
+                "cache": None,
+                "median_us": stats.quantile(ordered, 0.5),
+                "p20_us": stats.quantile(ordered, 0.2),
+                "p80_us": stats.quantile(ordered, 0.8),
+                "rel_error": rel_error,
+                "samples": len(samples),
+            }
+        self._report(
+            backend.name,
+            "ok",
+            resolved_backend=backend.name,
+            verdict=verdict,
+            reasons=reasons,
+            timing=timing,
+            samples_us=stats.thin(samples) if samples else None,
+            metrics=reported.metrics,
+            extra=reported.extra,
+            accuracy=reported.accuracy,
+        )
+
+    def _fail(self, backend: Backend, error: Exception) -> None:
+        """Report the exception as the backend's outcome, and find out whether the device survived it."""
+        status, reason = failures.classify(error, backend.needs.libraries)
+        if status != "unsupported":
+            failures.log(error, "{} {}".format(self._item.get("label"), backend.name))
+        error.__traceback__ = None  # its frames hold the backend's tensors
+        if status == "oom":
+            self._device.release_memory()
+        self._report(backend.name, status, reason)
+        if self._healthy and not self._device.alive():
+            print("farbench: the device no longer computes in this process", file=sys.stderr)
+            self._healthy = False
+
+    def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
+        self._reporter.measurement(records.measurement(backend, status, reason, **fields))

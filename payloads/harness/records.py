@@ -1,0 +1,79 @@
+"""The measurement record that leaves a worker: strict JSON, with the fields of `results.jsonl` that a worker knows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from . import strictjson
+
+
+def measurement(
+    backend: str,
+    status: str,
+    reason: Optional[str] = None,
+    *,
+    resolved_backend: Optional[str] = None,
+    verdict: Optional[str] = None,
+    reasons: Sequence[str] = (),
+    row: Optional[Mapping[str, Any]] = None,
+    timing: Optional[Mapping[str, Any]] = None,
+    samples_us: Optional[Sequence[Any]] = None,
+    metrics: Optional[Mapping[str, Any]] = None,
+    extra: Optional[Mapping[str, Any]] = None,
+    accuracy: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, Any]:
+    """A record. A number that is not finite becomes null and `reason` says which; where that is a time, the measurement
+    is an `error` and carries no timing. A metric that is no number moves to `extra`."""
+    notes: List[str] = [reason] if reason else []
+    values, others = _split_metrics(metrics or {})
+    clean_timing, bad_times = _clean({"timing": timing, "samples_us": samples_us})
+    clean, problems = _clean(
+        {"metrics": values, "extra": dict(extra or {}, **others), "accuracy": accuracy, "row": row}
+    )
+    if bad_times and status == "ok":
+        status, verdict, reasons = "error", None, ()
+    if status not in ("ok", "incorrect"):
+        clean_timing = {"timing": None, "samples_us": None}
+    return {
+        "backend": backend,
+        "resolved_backend": resolved_backend,
+        "status": status,
+        "reason": strictjson.plain("; ".join(notes + bad_times + problems))[0] or None,
+        "verdict": verdict,
+        "reasons": list(reasons),
+        "row": clean["row"],
+        "timing": clean_timing["timing"],
+        "samples_us": clean_timing["samples_us"],
+        "metrics": clean["metrics"],
+        "extra": clean["extra"],
+        "accuracy": clean["accuracy"],
+    }
+
+
+def _clean(fields: Mapping[str, Any]) -> Any:
+    return strictjson.plain(dict(fields))
+
+
+def _split_metrics(metrics: Mapping[str, Any]) -> Any:
+    numbers: Dict[str, Any] = {}
+    others: Dict[str, Any] = {}
+    for name, value in metrics.items():
+        # Numpy and torch scalars have `item`; what they hold decides.
+        held = (
+            value.item()
+            if callable(getattr(value, "item", None)) and getattr(value, "size", 1) == 1
+            else value
+        )
+        is_number = isinstance(held, (int, float)) and not isinstance(held, bool)
+        if is_number and isinstance(held, int) and not math.isfinite(_as_float(held)):
+            is_number = False
+        (numbers if is_number else others)[str(name)] = held
+    return numbers, others
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,87 @@
+"""Input sets to rotate through, so that a call finds cold (or hot) caches for real.
+
+Cold means: between two uses of a set, at least five L2 sizes (on a CPU: two last-level caches) of other sets went by.
+A ring with fewer sets would be read from the cache after the first round, and call itself cold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, List, Optional, Tuple
+
+from . import arrays, cuda, environment
+from .declare import Call
+from .device import Device
+
+GPU_L2_SIZES = 5
+CPU_CACHE_SIZES = 2
+
+# Shares of the memory that is free now: other backends of the case need theirs too.
+GPU_MEMORY_SHARE = 0.5
+CPU_MEMORY_SHARE = 0.125
+
+MAX_SETS = 4096
+
+
+@dataclass
+class Ring:
+    """`sets` of (inputs, out); `cache` says what a call finds, `note` why that is not what was asked for."""
+
+    sets: List[Tuple[Any, Any]]
+    cache: str
+    note: Optional[str] = None
+    position: int = 0
+
+    def next(self) -> Tuple[Any, Any]:
+        """The set whose turn it is."""
+        current = self.sets[self.position]
+        self.position = (self.position + 1) % len(self.sets)
+        return current
+
+
+def make_out(call: Call) -> Any:
+    """A fresh output, or None where the library allocates its own."""
+    return call.make_out() if call.make_out is not None else None
+
+
+def hot(call: Call) -> Ring:
+    """One set, used over and over."""
+    return Ring([(call.inputs, make_out(call))], "hot")
+
+
+def cold(call: Call, device: Device, output: Any) -> Ring:
+    """As many sets as coldness takes. `output` is one of the call's outputs, to count its bytes.
+
+    Where memory does not suffice, the ring is one hot set and says so.
+    """
+    on_gpu = device.is_gpu and not call.on_cpu
+    if on_gpu:
+        target = GPU_L2_SIZES * cuda.l2_bytes()
+        available = int(cuda.free_bytes() * GPU_MEMORY_SHARE)
+    else:
+        target = CPU_CACHE_SIZES * environment.last_level_cache_bytes()
+        available = int(environment.available_memory_bytes() * CPU_MEMORY_SHARE)
+    return cold_ring(call, arrays.nbytes(call.inputs) + arrays.nbytes(output), target, available)
+
+
+def cold_ring(call: Call, set_bytes: int, target: int, available: int) -> Ring:
+    """`cold` for given sizes in bytes: of a set, of what must go by between two uses of it, and of free memory."""
+    if set_bytes == 0:
+        return Ring(hot(call).sets, "hot", "the call has no arrays as inputs that could be rotated")
+    # One more than fits the target: between two uses of a set only the *others* go by.
+    count = 1 if set_bytes >= target else math.ceil(target / set_bytes) + 1
+    if count > MAX_SETS:
+        count, note = MAX_SETS, "the ring is capped at {} input sets".format(MAX_SETS)
+    else:
+        note = None
+    if (count - 1) * set_bytes > available:
+        return Ring(
+            hot(call).sets,
+            "hot",
+            "not cold: {} input sets of {:.1f} MB would not fit the free memory".format(
+                count, set_bytes / 1e6
+            ),
+        )
+    sets = hot(call).sets + [(arrays.clone(call.inputs), make_out(call)) for _ in range(count - 1)]
+    return Ring(sets, "cold", note)

@@ -1,0 +1,97 @@
+"""Interleaved rounds: A B C, C B A, A B C …, so that a drift of the device meets every backend alike."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, field
+from typing import Callable, List, Optional, Sequence
+
+from . import stats
+from .timers import Timer
+from .trial import Settings
+
+
+@dataclass
+class Contender:
+    """A backend in the rounds: its timer, and the samples of each round in microseconds."""
+
+    name: str
+    timer: Timer
+    rounds: List[List[float]] = field(default_factory=list)
+    timed_ms: float = 0.0
+    spent_ms: float = 0.0
+    done: bool = False
+
+    @property
+    def samples(self) -> List[float]:
+        """All samples in the order they were taken."""
+        return [sample for samples in self.rounds for sample in samples]
+
+    @property
+    def round_medians(self) -> List[float]:
+        """The median of each round."""
+        return [stats.median(samples) for samples in self.rounds if samples]
+
+    def take(self, budget_ms: float) -> None:
+        """One turn."""
+        start = time.perf_counter()
+        samples = self.timer.take(budget_ms)
+        self.spent_ms += (time.perf_counter() - start) * 1000.0
+        self.timed_ms += sum(samples) * self.timer.calls_per_sample / 1000.0
+        self.rounds.append(samples)
+
+    def has_enough(self, settings: Settings) -> bool:
+        """Whether the sweep's precision is reached, or its time is used up."""
+        if self.spent_ms >= settings.max_time_ms:
+            return True
+        if len(self.rounds) < settings.rounds or self.timed_ms < settings.min_time_ms:
+            return False
+        error = stats.relative_error(self.samples)
+        return error is not None and error <= settings.target_rel_error
+
+
+def run(
+    contenders: Sequence[Contender],
+    settings: Settings,
+    announce: Callable[[Contender], None],
+    finished: Callable[[Contender], None],
+    failed: Callable[[Contender, Exception], bool],
+) -> None:
+    """Take turns until every contender has enough. `announce` before each turn, `finished` as each one ends.
+
+    `failed` is told of an exception in a turn, and says whether the others can go on.
+    """
+    turn_ms = settings.min_time_ms / max(1, settings.rounds)
+    number = 0
+    while True:
+        active = [contender for contender in contenders if not contender.done]
+        if not active:
+            return
+        for contender in active if number % 2 == 0 else reversed(active):
+            announce(contender)
+            left_ms = settings.max_time_ms - contender.spent_ms
+            error = _turn(contender, max(0.0, min(turn_ms, left_ms)))
+            if error is not None:
+                contender.done = True
+                if not failed(contender, error):
+                    return
+            elif contender.has_enough(settings):
+                contender.done = True
+                finished(contender)
+        number += 1
+        if number >= settings.rounds:
+            # More rounds only come for precision, and each is longer: the interval shrinks with the root of the time.
+            turn_ms *= 1.5
+
+
+def _turn(contender: Contender, budget_ms: float) -> Optional[Exception]:
+    gc.collect()
+    gc.disable()  # a collection inside a sample would be measured
+    try:
+        contender.take(budget_ms)
+    except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
+        return error
+    finally:
+        gc.enable()
+    return None

@@ -1,0 +1,185 @@
+"""Timers of one prepared call: each yields samples, in microseconds a call.
+
+| timer    | on  | a sample                                                                                         |
+|----------|-----|--------------------------------------------------------------------------------------------------|
+| `graph`  | GPU | one replay of a graph of many calls over the ring, between events, over the number of calls       |
+| `events` | GPU | one call between events: cache evicted first (cold), launch latency hidden behind a blocking kernel |
+| `host`   | CPU | one call (or a few, when it is short) by the monotonic clock                                     |
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Callable, List, Optional, Tuple
+
+from . import cuda, stats
+from .declare import Call
+from .ring import Ring
+
+# A sample should be long against the resolution of its clock and the gaps around it.
+GRAPH_SAMPLE_US = 300.0
+GRAPH_MIN_CALLS = 16
+GRAPH_MAX_CALLS = 2048
+HOST_SAMPLE_US = 100.0
+MAX_SAMPLES_A_TURN = 500
+
+
+class Timer:
+    """What the rounds need of a timer."""
+
+    name = ""
+    calls_per_sample = 1
+
+    def take(self, budget_ms: float) -> List[float]:
+        """Warm up, then take samples for about `budget_ms`; at least one, at most 500."""
+        raise NotImplementedError
+
+
+class HostTimer(Timer):
+    """Times calls that have done their work when they return."""
+
+    name = "host"
+
+    def __init__(self, call: Call, ring: Ring) -> None:
+        self._call = call
+        self._ring = ring
+        first = self._sample(1)
+        self.calls_per_sample = max(1, min(10000, math.ceil(HOST_SAMPLE_US / max(first, 0.01))))
+
+    def _sample(self, calls: int) -> float:
+        run, ring = self._call.run, self._ring
+        sets = [ring.next() for _ in range(calls)]
+        start = time.perf_counter_ns()
+        for inputs, out in sets:
+            run(inputs, out)
+        return (time.perf_counter_ns() - start) / 1000.0 / calls
+
+    def take(self, budget_ms: float) -> List[float]:
+        """As `Timer.take`. The warm-up takes a tenth of the budget: thread pools of the backend before wind down in it."""
+        warm_until = time.perf_counter_ns() + int(budget_ms * 1e5)
+        while True:
+            warm = self._sample(self.calls_per_sample)
+            if warm * self.calls_per_sample > budget_ms * 1000.0:
+                # Longer than its turn: the turn is only good for one sample, and that one was warm soon enough.
+                return [warm]
+            if time.perf_counter_ns() >= warm_until:
+                break
+        deadline = time.perf_counter_ns() + int(budget_ms * 1e6)
+        samples: List[float] = []
+        while not samples or (time.perf_counter_ns() < deadline and len(samples) < MAX_SAMPLES_A_TURN):
+            samples.append(self._sample(self.calls_per_sample))
+        return samples
+
+
+class GraphTimer(Timer):
+    """Replays a CUDA graph of calls over the ring. Raises what the capture raises."""
+
+    name = "graph"
+
+    def __init__(self, call: Call, ring: Ring, estimate_us: float) -> None:
+        self._call = call
+        self._sets = ring.sets
+        wanted = max(GRAPH_MIN_CALLS, math.ceil(GRAPH_SAMPLE_US / max(estimate_us, 0.5)))
+        passes = max(1, math.ceil(wanted / len(self._sets)))
+        if estimate_us > GRAPH_SAMPLE_US * 10:
+            passes = 1
+        self._passes = max(1, min(passes, GRAPH_MAX_CALLS // len(self._sets)))
+        self.calls_per_sample = self._passes * len(self._sets)
+        self._graph = cuda.Graph(self._work)
+        self._sample_us = self._warm(2)
+
+    def _work(self) -> List[Any]:
+        run = self._call.run
+        # Outputs that the library allocates are kept until the last call is captured, or one block would serve all.
+        return [run(inputs, out) for _ in range(self._passes) for inputs, out in self._sets]
+
+    def _warm(self, replays: int) -> float:
+        return stats.median(cuda.time_each(self._graph.replay, replays))
+
+    @property
+    def outputs(self) -> List[Any]:
+        """The captured calls' outputs, in order; written anew by every replay."""
+        return self._graph.outputs
+
+    def replay(self) -> None:
+        """One replay, finished on return."""
+        self._graph.replay()
+        cuda.synchronize()
+
+    def take(self, budget_ms: float) -> List[float]:
+        """As `Timer.take`; the first replays of a turn are the warm-up (at least 1 ms of it)."""
+        warm = max(1, min(20, math.ceil(1000.0 / max(self._sample_us, 1.0))))
+        count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / max(self._sample_us, 1.0))))
+        return [us / self.calls_per_sample for us in cuda.time_each(self._graph.replay, warm + count)[warm:]]
+
+
+class EventsTimer(Timer):
+    """Times single eager calls by events. With a cold ring the L2 cache is evicted before each."""
+
+    name = "events"
+
+    def __init__(self, call: Call, ring: Ring, flush: Optional[Callable[[], None]], issue_us: float) -> None:
+        self._call = call
+        self._ring = ring
+        self._flush = flush
+        self._issue_us = issue_us
+
+    def _before(self) -> None:
+        # Twice what issuing the call and its events takes on the host: the call is queued before the block ends.
+        cuda.block(2 * self._issue_us + 30.0)
+        if self._flush is not None:
+            self._flush()
+
+    def _once(self) -> None:
+        inputs, out = self._ring.next()
+        self._call.run(inputs, out)
+
+    def take(self, budget_ms: float) -> List[float]:
+        """As `Timer.take`."""
+        warm = cuda.time_each(self._once, 3, self._before)
+        cost_us = warm[-1] + 2 * self._issue_us + 100.0
+        count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / cost_us)))
+        return cuda.time_each(self._once, count, self._before)
+
+
+def back_to_back(call: Call, ring: Ring, issue_us: float, max_calls: int = 200, samples: int = 5) -> float:
+    """Microseconds a call of eager calls over the ring, all queued behind a blocking kernel: the same work as a graph
+    replay by another way, to hold it against."""
+    calls = min(max_calls, max(GRAPH_MIN_CALLS, len(ring.sets)))
+    outputs: List[Any] = []
+
+    def work() -> None:
+        del outputs[:]
+        for _ in range(calls):
+            inputs, out = ring.next()
+            outputs.append(call.run(inputs, out))
+
+    found = cuda.time_each(work, samples + 1, lambda: cuda.block(2 * issue_us * calls + 100.0))
+    return stats.median(found[1:]) / calls
+
+
+def host_cost(call: Call, ring: Ring, budget_us: float = 20000.0, loops: int = 5) -> Tuple[float, float]:
+    """(µs a call of a host loop that ends with a synchronisation, µs the host takes to issue a call): medians.
+
+    The first is what an eager caller pays, the second how far the host must run ahead of the device. A loop is of 20
+    calls, or fewer when they take longer than `budget_us`; the first one, whatever it finds, is the warm-up.
+    """
+    calls, totals, issues = 1, [], []
+    for loop in range(loops + 1):
+        sets = [ring.next() for _ in range(calls)]
+        cuda.synchronize()
+        start = time.perf_counter_ns()
+        for inputs, out in sets:
+            call.run(inputs, out)
+        issued = time.perf_counter_ns()
+        cuda.synchronize()
+        total = (time.perf_counter_ns() - start) / 1000.0
+        if loop == 0:
+            calls = max(1, min(20, int(budget_us / max(total, 1.0))))
+        else:
+            totals.append(total / calls)
+            issues.append((issued - start) / 1000.0 / calls)
+        if loop and total > 5 * budget_us:
+            break
+    return stats.median(totals), stats.median(issues)

@@ -1,0 +1,211 @@
+"""One backend of one case on its own: built, compiled, proved correct, and given its timer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Set
+
+from . import accuracy, arrays, cuda, ring, stats, timers, verdicts
+from .declare import Backend, Call
+from .device import Device
+
+
+@dataclass
+class Settings:
+    """How to measure (`measure` of a queue item); times in milliseconds."""
+
+    cache: str = "cold"
+    timer: str = "auto"
+    min_time_ms: float = 50.0
+    max_time_ms: float = 2000.0
+    target_rel_error: float = 0.005
+    rounds: int = 3
+
+    @classmethod
+    def of(cls, item: Mapping[str, Any]) -> "Settings":
+        """From a queue item; keys that are unknown here are left alone."""
+        asked = item.get("measure") or {}
+        known = {name: asked[name] for name in cls.__dataclass_fields__ if asked.get(name) is not None}
+        return cls(**known)
+
+
+@dataclass
+class Trial:
+    """What is known of a backend so far, and its timer once it has one."""
+
+    backend: Backend
+    call: Call
+    device: Device
+    compile_s: float = 0.0
+    comparison: Optional[accuracy.Comparison] = None
+    accuracy_record: Optional[Dict[str, Any]] = None
+    timer: Optional[timers.Timer] = None
+    cache: Optional[str] = None
+    host_us: Optional[float] = None
+    hot_median_us: Optional[float] = None
+    disagreement: bool = False
+    notes: List[str] = field(default_factory=list)
+    extra: Dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the call's work runs on the GPU."""
+        return self.device.is_gpu and not self.call.on_cpu
+
+    def synchronize(self) -> None:
+        """Wait for the call's work."""
+        if self.on_gpu:
+            self.device.synchronize()
+
+
+def compile_call(trial: Trial, started: float) -> Any:
+    """Tune, then call once and wait: just-in-time compilation, tuning and module loading happen here and nowhere else.
+
+    Returns the output. `started` is when building began (monotonic), so that `compile_s` has all of it.
+    """
+    call = trial.call
+    if call.tune is not None:
+        call.tune()
+    output = call.run(call.inputs, ring.make_out(call))
+    trial.synchronize()
+    trial.compile_s = time.perf_counter() - started
+    trial.extra.update(call.extra)
+    if call.describe is not None:
+        found = call.describe()
+        call.resolved = found.pop("resolved_backend", call.resolved)
+        trial.extra.update(found)
+    return output
+
+
+def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional[str]:
+    """Call once into poisoned memory and compare. Returns why the output is incorrect, or None.
+
+    A library that allocates its own output most likely gets the poisoned block that was freed just before.
+    """
+    call = trial.call
+    out = ring.make_out(call)
+    if out is None:
+        out_like = arrays.clone(first_output)
+        arrays.poison(out_like)
+        del out_like
+    else:
+        arrays.poison(out)
+    del first_output
+    output = call.run(call.inputs, out)
+    trial.synchronize()
+    result = next(arrays.leaves(output), None)
+    if result is None:
+        return "the call returned no array"
+    limits = accuracy.Limits.choose(asked, accuracy.dtype_name(result))
+    trial.comparison = accuracy.compare(result, call.reference())
+    float_cosine = None
+    if call.float_reference is not None and not trial.comparison.non_finite:
+        float_cosine = accuracy.compare(result, call.float_reference()).cosine
+    trial.accuracy_record = trial.comparison.record(call.reference_name, float_cosine)
+    return trial.comparison.objection(limits)
+
+
+def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:
+    """Give a correct trial its ring and timer. `crossed` remembers which (backend, shape class) were cross-checked."""
+    call = trial.call
+    output = call.run(call.inputs, ring.make_out(call))
+    trial.synchronize()
+    rotation = ring.cold(call, trial.device, output) if settings.cache == "cold" else ring.hot(call)
+    trial.cache = rotation.cache
+    trial.extra["input_sets"] = len(rotation.sets)
+    if rotation.note:
+        trial.notes.append(rotation.note)
+    if trial.on_gpu:
+        _prepare_gpu_timer(trial, settings, asked, crossed, rotation, output)
+    else:
+        trial.timer = timers.HostTimer(call, rotation)
+        if rotation.cache == "cold":
+            trial.hot_median_us = stats.median(
+                timers.HostTimer(call, ring.hot(call)).take(settings.min_time_ms / 10)
+            )
+
+
+def _prepare_gpu_timer(
+    trial: Trial,
+    settings: Settings,
+    asked: Mapping[str, Any],
+    crossed: Set[Any],
+    rotation: ring.Ring,
+    output: Any,
+) -> None:
+    call = trial.call
+    trial.extra.update(_allocations(trial, rotation))
+    trial.host_us, issue_us = timers.host_cost(call, rotation)
+    flush = cuda.L2Flush(trial.device.torch_device) if rotation.cache == "cold" else None
+    by_events = timers.EventsTimer(call, rotation, flush, issue_us)
+    estimate_us = stats.median(by_events.take(1.0))
+    trial.timer = by_events
+    if settings.timer in ("cupti", "host"):
+        trial.notes.append("timer {} is not used for GPU work: measured by graph".format(settings.timer))
+    if settings.timer == "events":
+        return
+    try:
+        by_graph = timers.GraphTimer(call, rotation, estimate_us)
+    except RuntimeError as error:  # torch's capture errors, and what libraries raise inside one
+        trial.device.synchronize()  # raises if the failed capture broke more than itself
+        trial.notes.append(
+            "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
+        )
+        return
+    objection = _replay_objection(by_graph, output, asked)
+    if objection:
+        trial.notes.append("{}: measured by events".format(objection))
+        return
+    trial.timer = by_graph
+    shape_class = (
+        trial.backend.name,
+        call.precision,
+        len(rotation.sets).bit_length(),
+        int(estimate_us).bit_length(),
+    )
+    if shape_class not in crossed:
+        crossed.add(shape_class)
+        _cross_check(trial, by_graph, rotation, issue_us)
+    if rotation.cache == "cold":
+        hot = timers.GraphTimer(call, ring.hot(call), estimate_us)
+        trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
+
+
+def _allocations(trial: Trial, rotation: ring.Ring) -> Dict[str, int]:
+    """How often one warm call allocates: blocks from torch's allocator (1 where the library allocates its output), and
+    segments from the driver, which stall the device."""
+    before = cuda.allocations()
+    inputs, out = rotation.next()
+    kept = trial.call.run(inputs, out)
+    trial.synchronize()
+    after = cuda.allocations()
+    del kept
+    found = {"allocations_per_call": after[0] - before[0]}
+    if after[1] - before[1]:
+        found["driver_allocations_per_call"] = after[1] - before[1]
+    return found
+
+
+def _replay_objection(graph: timers.GraphTimer, eager: Any, asked: Mapping[str, Any]) -> Optional[str]:
+    """Whether a replay does the work: outputs are poisoned, one replay must write them all as the eager call did."""
+    expected = next(arrays.leaves(eager), None)
+    if expected is None:
+        return None
+    arrays.poison(graph.outputs)
+    graph.replay()
+    limits = accuracy.Limits.choose(asked, accuracy.dtype_name(expected))
+    count = len(graph.outputs)
+    for index in sorted({0, count // 2, count - 1}):
+        got = next(arrays.leaves(graph.outputs[index]))
+        if accuracy.compare(got, expected).objection(limits):
+            return "kernels escape the graph's capture (a replay does not give the eager output)"
+    return None
+
+
+def _cross_check(trial: Trial, graph: timers.GraphTimer, rotation: ring.Ring, issue_us: float) -> None:
+    """Hold the graph's time against the same calls queued back to back."""
+    graph_us = stats.median(graph.take(3.0))
+    eager_us = timers.back_to_back(trial.call, rotation, issue_us)
+    trial.extra["cross_check_us"] = {"graph": graph_us, "back_to_back": eager_us}
+    trial.disagreement = verdicts.timers_disagree(graph_us, eager_us)

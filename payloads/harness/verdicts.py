@@ -1,0 +1,55 @@
+"""How far a time can be trusted, by one table of rules.
+
+| reason            | when                                                                               | verdict |
+|-------------------|------------------------------------------------------------------------------------|---------|
+| `few_samples`     | fewer than 6 samples: no 95% interval of the median exists                         | suspect |
+| `noisy`           | the median's interval is wider than ±2% (or ±4 times the sweep's target)           | suspect |
+| `noisy`           | the rounds' medians differ by more than 10%                                        | suspect |
+| `noisy`           | the interval is wider than ±25%                                                    | invalid |
+| `timers_disagree` | graph replay and back-to-back calls differ by more than 15% and more than 2 µs     | suspect |
+
+The agent adds `throttled`, `contended` and `clock_offset`, which only the host can see.
+"""
+
+from __future__ import annotations
+
+from typing import List, Optional, Tuple
+
+from .stats import MIN_SAMPLES
+
+NOISY = 0.02
+NOISY_TARGETS = 4.0
+ROUNDS_DIFFER = 0.10
+HOPELESS = 0.25
+DISAGREE_FRACTION = 0.15
+DISAGREE_US = 2.0
+
+
+def timers_disagree(one_us: float, other_us: float) -> bool:
+    """Whether two timers of the same work differ by more than the larger of 15% and 2 µs."""
+    return abs(one_us - other_us) > max(DISAGREE_FRACTION * min(one_us, other_us), DISAGREE_US)
+
+
+def judge(
+    samples: int,
+    rel_error: Optional[float],
+    target_rel_error: float,
+    rounds_spread: float,
+    disagreement: bool = False,
+) -> Tuple[str, List[str]]:
+    """(verdict, reasons) of a measurement that is correct."""
+    reasons: List[str] = []
+    verdict = "valid"
+    if samples < MIN_SAMPLES or rel_error is None:
+        reasons.append("few_samples")
+    if rel_error is not None and rel_error > max(NOISY, NOISY_TARGETS * target_rel_error):
+        reasons.append("noisy")
+        if rel_error > HOPELESS:
+            verdict = "invalid"
+    elif rounds_spread > ROUNDS_DIFFER:
+        reasons.append("noisy")
+    if disagreement:
+        reasons.append("timers_disagree")
+    if reasons and verdict == "valid":
+        verdict = "suspect"
+    return verdict, reasons

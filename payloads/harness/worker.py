@@ -1,0 +1,171 @@
+"""A payload as a process: serving an agent case by case, or standing alone with one JSON line a measurement."""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import fnmatch
+import importlib
+import importlib.util
+import json
+import sys
+import time
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+
+from . import channel, device, environment, failures
+from .declare import Payload
+from .measure import CaseRun, Reporter
+
+
+def main(payload: Payload, cases: Sequence[Mapping[str, Any]], argv: Optional[Sequence[str]] = None) -> None:
+    """Run the payload and end the process: under an agent until it says so, else all of `cases`.
+
+    Exit code 0 when every measurement is ok or unsupported and at least one is ok, else 1 (always 0 under an agent).
+    """
+    descriptors = channel.take_agent_descriptors()
+    if descriptors is not None:
+        _enable_faulthandler()
+        serve(payload, cases, *descriptors)
+        sys.exit(0)
+    options = _parse(payload, argv)
+    chosen = _select(cases, options)
+    if options.list:
+        for item in chosen:
+            print("{}  {}  [{}]".format(item["case_id"], item["label"], ", ".join(item["backends"])))
+        sys.exit(0)
+    out = channel.take_stdout()
+    _enable_faulthandler()
+    sys.exit(0 if stand_alone(payload, chosen, out) else 1)
+
+
+def _enable_faulthandler() -> None:
+    try:
+        faulthandler.enable()  # where a crash happened, in the log
+    except (AttributeError, OSError, ValueError):
+        pass  # no usable standard error
+
+
+class _AgentReporter(Reporter):
+    def __init__(self, out: channel.ResultChannel) -> None:
+        self._out = out
+
+    def phase(self, backend: str, phase: str) -> None:
+        self._out.send({"type": "phase", "backend": backend, "phase": phase})
+
+    def measurement(self, record: Dict[str, Any]) -> None:
+        self._out.send({"type": "measurement", "measurement": record})
+
+
+def serve(
+    payload: Payload, cases: Iterable[Mapping[str, Any]], requests: Any, out: channel.ResultChannel
+) -> None:
+    """Answer the agent until it says exit or goes away. `cases` only tells which libraries to import beforehand."""
+    start = time.perf_counter()
+    target = prepare_process(payload, cases)
+    out.send(
+        {
+            "type": "ready",
+            "import_s": time.perf_counter() - start,
+            "environment": environment.describe(target, _distributions(payload, cases)),
+        }
+    )
+    reporter = _AgentReporter(out)
+    crossed: Set[Any] = set()
+    for line in iter(requests.readline, b""):
+        message = json.loads(line.decode("utf-8"))
+        if message["type"] == "exit":
+            return
+        if message["type"] == "case":
+            healthy = CaseRun(payload, message["case"], target, reporter, crossed).run()
+            out.send({"type": "case_done", "healthy": healthy})
+
+
+class _LineReporter(Reporter):
+    def __init__(self, out: channel.ResultChannel, item: Mapping[str, Any]) -> None:
+        self._out = out
+        self._about = {key: item.get(key) for key in ("case_id", "label", "payload", "params")}
+        self.statuses: List[str] = []
+
+    def phase(self, backend: str, phase: str) -> None:
+        print("farbench: {}  {}  {}".format(self._about["label"], backend, phase), file=sys.stderr)
+
+    def measurement(self, record: Dict[str, Any]) -> None:
+        self.statuses.append(record["status"])
+        self._out.send(dict(self._about, **record))
+
+
+def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: channel.ResultChannel) -> bool:
+    """Run `cases` one after another, one JSON line a measurement; whether all went well."""
+    target = prepare_process(payload, cases)
+    statuses: List[str] = []
+    crossed: Set[Any] = set()
+    for item in cases:
+        reporter = _LineReporter(out, item)
+        healthy = CaseRun(payload, item, target, reporter, crossed).run()
+        statuses += reporter.statuses
+        if not healthy:
+            print("farbench: stopping; run the other cases in a new process (--case)", file=sys.stderr)
+            return False
+    return "ok" in statuses and set(statuses) <= {"ok", "unsupported"}
+
+
+def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> device.Device:
+    """Import what the cases' backends share (torch, once a process) and find the device."""
+    modules = {
+        library.module
+        for name in _backend_names(cases)
+        if name in payload.backends
+        for library in payload.backends[name].needs.libraries
+    }
+    for name in sorted(modules & {"numpy", "torch"}):
+        if importlib.util.find_spec(name) is not None:
+            try:
+                importlib.import_module(name)
+            except (
+                ImportError,
+                OSError,
+            ) as error:  # does not load here; the backends that need it will say so
+                failures.log(error, "import {}".format(name))
+    return device.detect(use_torch="torch" in modules)
+
+
+def _backend_names(cases: Iterable[Mapping[str, Any]]) -> List[str]:
+    return [name for item in cases for name in item["backends"]]
+
+
+def _distributions(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> List[str]:
+    return [
+        name
+        for backend in _backend_names(cases)
+        if backend in payload.backends
+        for library in payload.backends[backend].needs.libraries
+        for name in library.installed_as
+    ]
+
+
+def _parse(payload: Payload, argv: Optional[Sequence[str]]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Benchmark {}: prints one JSON line a measurement on standard output.".format(
+            payload.name
+        )
+    )
+    parser.add_argument("--list", action="store_true", help="list the cases and end")
+    parser.add_argument(
+        "--case", action="append", metavar="ID", help="only this case: id, prefix of one, or label glob"
+    )
+    parser.add_argument("--backend", action="append", metavar="NAME", help="only this backend")
+    return parser.parse_args(argv)
+
+
+def _select(cases: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> List[Mapping[str, Any]]:
+    chosen: List[Mapping[str, Any]] = []
+    for item in cases:
+        if options.case and not any(
+            item["case_id"].startswith(asked) or fnmatch.fnmatchcase(str(item["label"]), asked)
+            for asked in options.case
+        ):
+            continue
+        backends = [name for name in item["backends"] if not options.backend or name in options.backend]
+        if backends:
+            chosen.append(dict(item, backends=backends))
+    return chosen
