@@ -1,0 +1,125 @@
+"""SQL over the archive: an in-memory DuckDB that reads the runs' files and can write nothing.
+
+Views: `results` (one row a measurement of every run, open ones too), `samples` (one row a sample), `runs`,
+`environments`. Files that are damaged or not ours are left out, and named in `Table.warnings`.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from orchestrator.archive import columns
+from orchestrator.archive.sources import Sources, collect
+from orchestrator.archive.store import Archive
+from orchestrator.errors import UsageError
+
+_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.MULTI)  # MULTI: PIVOT
+_MISTAKES = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
+_RUNS = (
+    "run_id VARCHAR, sweep VARCHAR, state VARCHAR, started_at TIMESTAMP, ended_at TIMESTAMP, placement VARCHAR, "
+    "hosts VARCHAR[], resumes VARCHAR, expected BIGINT, counts JSON, versions JSON"
+)
+_ENVIRONMENTS = "run_id VARCHAR, environment_id VARCHAR, environment JSON"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a query gave: column names, rows of Python values, and what had to be left out."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    warnings: list[str] = field(default_factory=list)
+
+
+def query(archive: Archive, sql: str) -> Table:
+    """Run one reading SQL statement over the archive. Raises `UsageError` with DuckDB's message on a mistake."""
+    with tempfile.TemporaryDirectory(prefix="farbench-query-") as scratch:
+        sources = collect(archive, Path(scratch) / "open.jsonl")
+        try:
+            return _answer(sources, sql)
+        except duckdb.Error as error:
+            if isinstance(error, _MISTAKES) or not sources.leave_out_damaged():
+                raise _refusal(error) from None
+        try:
+            return _answer(sources, sql)
+        except duckdb.Error as error:
+            raise _refusal(error) from None
+
+
+def _refusal(error: duckdb.Error) -> UsageError:
+    return UsageError(f"the query failed: {str(error).rstrip()}")
+
+
+def _answer(sources: Sources, sql: str) -> Table:
+    config: dict[str, Any] = {
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+        "python_enable_replacements": "false",
+    }
+    with duckdb.connect(":memory:", config=config) as connection:
+        _define_views(connection, sources)
+        _forbid_writing(connection, sources)
+        _require_reading(connection, sql)
+        connection.execute(sql)
+        names = [column[0] for column in connection.description or ()]
+        return Table(names, connection.fetchall(), list(sources.warnings))
+
+
+def _define_views(connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
+    typed = ", ".join(f"{columns.name(column)} {kind}" for column, kind in columns.COLUMNS.items())
+    connection.execute(f"CREATE TABLE unfinished ({typed})")
+    if sources.jsonl is not None:
+        selected = columns.select_jsonl(sources.jsonl, sources.longest_line)
+        connection.execute(f"INSERT INTO unfinished {selected}")
+    shown = ", ".join(
+        f"CAST({columns.name(c)} AS JSON) AS {columns.name(c)}" if c in columns.JSON_TEXT else columns.name(c)
+        for c in columns.COLUMNS
+    )
+    everything = "SELECT * FROM unfinished"
+    if sources.parquet:
+        files = ", ".join(columns.text(str(path)) for path in sources.parquet)
+        everything += f" UNION ALL BY NAME SELECT * FROM read_parquet([{files}], union_by_name = true)"  # noqa: S608
+    connection.execute(f"CREATE VIEW results AS SELECT {shown} FROM ({everything})")  # noqa: S608
+    connection.execute(
+        "CREATE VIEW samples AS SELECT run_id, case_id, backend, host, device.uuid AS device_uuid, "
+        "unnest(range(len(samples_us))) AS sample_index, unnest(samples_us) AS sample_us FROM results"
+    )
+    connection.execute(f"CREATE TABLE runs ({_RUNS})")
+    connection.execute(f"CREATE TABLE environments ({_ENVIRONMENTS})")
+    if sources.runs:
+        connection.executemany(
+            "INSERT INTO runs SELECT $1, $2, $3, TRY_CAST($4 AS TIMESTAMP), TRY_CAST($5 AS TIMESTAMP), $6, $7, $8, $9, $10, $11",
+            sources.runs,
+        )
+    if sources.environments:
+        connection.executemany("INSERT INTO environments VALUES ($1, $2, $3)", sources.environments)
+
+
+def _forbid_writing(connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
+    allowed = ", ".join(columns.text(str(path)) for path in sources.parquet)
+    connection.execute(f"SET allowed_paths = [{allowed}]")
+    connection.execute("SET temp_directory = ''")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _require_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Refuse whatever could write. Raises `UsageError`, or DuckDB's own error for what is no SQL."""
+    kinds = [statement.type for statement in connection.extract_statements(sql)]
+    if len(kinds) != 1 or kinds[0] not in _READS:
+        raise UsageError(
+            "a query is one statement that reads: SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT …"
+        )
+    # The files that may be read could also be written, by a COPY inside a WITH clause (DuckDB 2). DuckDB takes
+    # that at the top level of a statement only, so whatever says "copy" anywhere must also do as a subquery.
+    if re.search("copy", sql, re.IGNORECASE):
+        if kinds[0] is not duckdb.StatementType.SELECT:
+            raise UsageError("a query only reads: PIVOT together with the word COPY is refused")
+        statement = sql.rstrip().removesuffix(";")
+        connection.execute(f"EXPLAIN SELECT * FROM (\n{statement}\n)")  # noqa: S608 - explained, not run

@@ -1,0 +1,161 @@
+"""What a query reads: the Parquet files of committed runs, and everything else brought into one file of result lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import duckdb
+
+from orchestrator.archive import columns
+from orchestrator.archive.document import RunDocument, read_document
+from orchestrator.archive.journals import fold_run, read_measurements, read_results
+from orchestrator.archive.paths import COMMITTED, RunFolder
+from orchestrator.archive.store import Archive
+from orchestrator.errors import ArchiveError
+from orchestrator.events.journal import measurement_line
+from orchestrator.model import Measurement
+
+
+@dataclass
+class Sources:
+    """Where the rows come from. `jsonl` holds open runs, and committed ones whose Parquet file is damaged."""
+
+    parquet: list[Path] = field(default_factory=list)
+    jsonl: Path | None = None
+    longest_line: int = 0
+    runs: list[tuple[Any, ...]] = field(default_factory=list)
+    environments: list[tuple[str, str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def leave_out_damaged(self) -> bool:
+        """Read every Parquet file to its end and drop those that cannot be; whether there were any."""
+        sound = []
+        with duckdb.connect(":memory:") as connection:
+            for path in self.parquet:
+                try:
+                    connection.execute("SELECT sum(hash(COLUMNS(*))) FROM read_parquet(?)", [str(path)])
+                    sound.append(path)
+                except duckdb.Error as error:
+                    self.warnings.append(f"{path} is damaged and left out: {_first_line(error)}")
+        found = len(sound) < len(self.parquet)
+        self.parquet = sound
+        return found
+
+
+def collect(archive: Archive, scratch: Path) -> Sources:
+    """Look through the archive; what has to be read line by line is written to `scratch`."""
+    sources = Sources()
+    folders, strays = archive.scan()
+    sources.warnings += [f"{path} is no run and left out" for path in strays]
+    with scratch.open("wb") as lines, duckdb.connect(":memory:") as connection:
+        for folder in reversed(folders):
+            try:
+                _add(archive, folder, sources, lines, connection)
+            except FileNotFoundError:
+                _add_moved(archive, folder, sources, lines, connection)
+            except ArchiveError as error:
+                sources.warnings.append(f"left out: {error}")
+            except OSError as error:
+                sources.warnings.append(f"left out: {folder.path}: {error.strerror}")
+    sources.jsonl = scratch if sources.longest_line else None
+    return sources
+
+
+def _add_moved(
+    archive: Archive,
+    folder: RunFolder,
+    sources: Sources,
+    lines: BinaryIO,
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    """A file was not there: the run was committed while we looked, or something took the file away."""
+    moved = RunFolder(archive.path / COMMITTED / folder.run_id)
+    try:
+        if folder.is_committed:
+            raise ArchiveError(f"{folder.path} is incomplete")
+        _add(archive, moved, sources, lines, connection)
+    except (ArchiveError, OSError) as error:
+        sources.warnings.append(f"left out: {error}")
+
+
+def _add(
+    archive: Archive,
+    folder: RunFolder,
+    sources: Sources,
+    lines: BinaryIO,
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    document = read_document(folder.run_json)
+    state = archive.state(folder, document)
+    if folder.is_committed:
+        counts, environments = document.counts, document.environments
+        fault = _fault(folder.results_parquet, connection)
+        if fault is None:
+            sources.parquet.append(folder.results_parquet)
+        else:
+            _write(read_results(folder), sources, lines)
+            sources.warnings.append(f"{folder.results_parquet} {fault}; results.jsonl was read in its place")
+    else:
+        fold = fold_run(folder, document)
+        counts = dict(fold.counts().statuses)
+        environments = {**document.environments, **fold.environments}
+        _write(read_measurements(folder, fold, document), sources, lines)
+    sources.runs.append(_run_row(document, folder.run_id, state, counts))
+    sources.environments += [
+        (folder.run_id, identifier, json.dumps(environment))
+        for identifier, environment in environments.items()
+    ]
+
+
+def _fault(path: Path, connection: duckdb.DuckDBPyConnection) -> str | None:
+    """What is wrong with a Parquet file, as far as its footer tells; None if it is one of ours."""
+    try:
+        described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
+    except duckdb.Error as error:
+        return f"is damaged ({_first_line(error)})" if path.exists() else "is missing"
+    found = {row[0]: row[1] for row in described}
+    if found.keys() != columns.COLUMNS.keys():
+        return "has other columns than results have"
+    kinds = ", ".join(f"NULL::{kind} AS {columns.name(column)}" for column, kind in columns.COLUMNS.items())
+    ours = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT {kinds}").fetchall()}
+    return None if found == ours else "has columns of other types than results have"
+
+
+def _write(measurements: Iterable[Measurement], sources: Sources, lines: BinaryIO) -> None:
+    """Add a run's lines, all or (when one of them is damaged) none."""
+    start = lines.tell()
+    longest = sources.longest_line
+    try:
+        for measurement in measurements:
+            line = measurement_line(measurement)
+            longest = max(longest, len(line))
+            lines.write(line)
+    except (ArchiveError, OSError):
+        lines.seek(start)
+        lines.truncate()
+        raise
+    sources.longest_line = longest
+
+
+def _run_row(document: RunDocument, run_id: str, state: str, counts: dict[str, int]) -> tuple[Any, ...]:
+    return (
+        run_id,
+        document.sweep.name,
+        state,
+        document.started_at,
+        document.ended_at,
+        document.placement,
+        list(document.hosts),
+        document.resumes,
+        document.plan.expected,
+        json.dumps(counts),
+        json.dumps(document.versions),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
