@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import secrets
 import signal
@@ -67,6 +68,12 @@ class FakeDriver:
         fresh = self.answers.with_suffix(".new")
         fresh.write_text("".join(f"{line}\n" for line in lines))
         fresh.replace(self.answers)
+
+    def wait_for_looks(self) -> None:
+        """Wait until this process has looked at the devices, their processes included, several times more."""
+        library = ctypes.CDLL(str(self.library))
+        before = library.fake_looks()
+        wait_until(lambda: library.fake_looks() >= before + 6)
 
     @property
     def environ(self) -> dict[str, str]:

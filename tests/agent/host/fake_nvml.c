@@ -79,6 +79,9 @@ int nvmlDeviceGetPciInfo_v3(void *handle, char *info) { strcpy(info + 36, unit(h
 int nvmlDeviceGetCudaComputeCapability(void *handle, int *major, int *minor) {
     Unit *u = unit(handle); *major = u->major; *minor = u->minor; return 0;
 }
+/* How often a process list was asked for, so that a test can wait until it was looked at again. */
+static int looks;
+int fake_looks(void) { return looks; }
 int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *mhz) {
     Unit *u = unit(handle);
     *mhz = kind == 2 ? u->mem : u->sm;
@@ -90,6 +93,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *
 static int list(void *handle, unsigned *count, Process *out, int graphics) {
     Unit *u = unit(handle);
     unsigned found = 0, room = *count;
+    looks++;
     for (int i = 0; i < running_count; i++)
         if (!strcmp(running[i].uuid, u->uuid) && running[i].graphics == graphics && found++ < room) out[found - 1].pid = running[i].pid;
     *count = found;

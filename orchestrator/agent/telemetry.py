@@ -1,0 +1,268 @@
+"""What the devices did while something was measured on them, and whether that makes the number doubtful.
+
+Rules (`judge`):
+
+- `throttled`: a thermal slowdown, a hardware slowdown or a power brake was seen at any moment of the window.
+- `throttled`: the software power cap was seen, *and* the SM clock's median lies more than 10% below its maximum in the
+  same window, over at least 5 looks at a busy device. A power cap alone is how big kernels run on big GPUs: it is
+  recorded, and nothing more.
+- `contended`: a process that is not ours had a compute context on the device before, during or after.
+
+Whose a process is. In the host's own PID namespace a process is ours by its number: it is in `own_pids`, or `owns`
+knew it when it was seen (it may be gone by the end). In a container the driver shows the host's PIDs, which say
+nothing to us. There, ours is what was not there at `baseline`, taken before our worker started, and came until the end
+of the first window after it; what was there before, or came later, is foreign.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import Counter
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from .gauges import NvmlGauges, SmiGauges, open_gauges
+from .nvml import EVENT_REASONS
+
+PERIOD_S = 0.05
+SLOW_EVERY = 10
+ANSWER_S = 10.0
+
+_IDLE = 0x1
+_POWER_CAP = 0x4
+_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
+_NOTABLE_DROP = 0.9
+_ENOUGH_LOOKS = 5
+
+# The inode of the first PID namespace (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
+_HOST_NAMESPACE = "pid:[4026531836]"
+
+
+class DeviceWindow:
+    """What was seen of one device between `begin` and `end`; clocks are counted by value, so a long window is small."""
+
+    def __init__(self) -> None:
+        self.busy_sm: Counter[float] = Counter()
+        self.idle_sm: Counter[float] = Counter()
+        self.memory: Counter[float] = Counter()
+        self.power: List[float] = [0.0, 0.0]
+        self.idle_power: List[float] = [0.0, 0.0]
+        self.temperature: Optional[float] = None
+        self.reasons = 0
+
+    def add(self, reading: Any) -> None:
+        """Take in one `Reading`."""
+        bits = reading.event_reasons or 0
+        self.reasons |= bits
+        idle = bool(bits & _IDLE)
+        if reading.sm_clock_mhz is not None:
+            (self.idle_sm if idle else self.busy_sm)[reading.sm_clock_mhz] += 1
+        if reading.power_w is not None:
+            total = self.idle_power if idle else self.power
+            total[0] += reading.power_w
+            total[1] += 1
+        if reading.mem_clock_mhz is not None:
+            self.memory[reading.mem_clock_mhz] += 1
+        if reading.temperature_c is not None:
+            self.temperature = max(reading.temperature_c, self.temperature or reading.temperature_c)
+
+    @property
+    def sm_clock_mhz(self) -> Optional[float]:
+        """The median while it was busy; of all looks if it never was."""
+        return _median(self.busy_sm or self.idle_sm)
+
+    @property
+    def power_w(self) -> Optional[float]:
+        """The mean while it was busy; of all looks if it never was."""
+        total, count = self.power if self.power[1] else self.idle_power
+        return round(total / count, 1) if count else None
+
+    @property
+    def throttled(self) -> bool:
+        """See the module's rules."""
+        if self.reasons & _SLOWDOWN:
+            return True
+        median = _median(self.busy_sm)
+        if not self.reasons & _POWER_CAP or median is None or sum(self.busy_sm.values()) < _ENOUGH_LOOKS:
+            return False
+        return median < _NOTABLE_DROP * max(self.busy_sm)
+
+
+def judge(
+    windows: Sequence[DeviceWindow], foreign_compute: Set[int], foreign: Set[int]
+) -> Tuple[Dict[str, Any], List[str]]:
+    """(telemetry as in results, reasons). Of several devices the slowest clocks, the highest power and temperature."""
+    bits = 0
+    for window in windows:
+        bits |= window.reasons
+    telemetry = {
+        "sm_clock_mhz": _best(min, [window.sm_clock_mhz for window in windows]),
+        "mem_clock_mhz": _best(min, [_median(window.memory) for window in windows]),
+        "power_w": _best(max, [window.power_w for window in windows]),
+        "temperature_c": _best(max, [window.temperature for window in windows]),
+        "throttle_reasons": [name for bit, name in EVENT_REASONS if bits & bit and bit != _IDLE],
+        "foreign_pids": sorted(foreign),
+    }
+    reasons = ["throttled"] if any(window.throttled for window in windows) else []
+    return telemetry, reasons + (["contended"] if foreign_compute else [])
+
+
+class Sampler:
+    """Watches the devices of one worker from a thread of its own, which only works between `begin` and `end`.
+
+    Each call returns within `ANSWER_S` even if the driver hangs; after that the sampler stays silent and `problem`
+    says why. CPU slots, and hosts on which nothing can be asked, have no telemetry: `end` gives (None, [])."""
+
+    def __init__(
+        self,
+        devices: Sequence[Mapping[str, Any]],
+        environ: Optional[Mapping[str, str]] = None,
+        owns: Optional[Callable[[int], bool]] = None,
+        host_pids: Optional[bool] = None,
+    ) -> None:
+        """`owns(pid)` tells whether a PID of this namespace is ours, called from the thread at most once a PID and window.
+
+        `host_pids` says whether the driver's PIDs are those of our namespace (None: find out)."""
+        self.problem: Optional[str] = None
+        self._uuids = [device["uuid"] for device in devices if device["kind"] == "gpu"]
+        self._environ = dict(os.environ if environ is None else environ)
+        self._owns = owns
+        self._host_pids = in_host_pid_namespace() if host_pids is None else host_pids
+        self._commands: "queue.Queue[Tuple[Callable[[], Any], queue.Queue[Any]]]" = queue.Queue()
+        self._thread: Optional[threading.Thread] = None
+        self._gauges: Optional["NvmlGauges | SmiGauges"] = None
+        # Of the thread alone:
+        self._before: Optional[Set[int]] = None
+        self._adopted: Optional[Set[int]] = None
+        self._windows: Optional[Dict[str, DeviceWindow]] = None
+        self._compute: Set[int] = set()
+        self._graphics: Set[int] = set()
+        self._known: Dict[int, bool] = {}
+
+    def baseline(self) -> None:
+        """Remember whose processes are on the devices before our worker starts."""
+        self._ask(self._take_baseline)
+
+    def begin(self) -> None:
+        """Start a window."""
+        self._ask(self._open_window)
+
+    def end(self, own_pids: Iterable[int]) -> Tuple[Optional[Dict[str, Any]], List[str]]:
+        """Close the window: (telemetry, reasons). `own_pids` are the processes of this worker, in our PID namespace."""
+        own = set(own_pids)
+        answer: Optional[Tuple[Dict[str, Any], List[str]]] = self._ask(lambda: self._close_window(own))
+        return answer if answer is not None else (None, [])
+
+    def close(self) -> None:
+        """End the thread; a closed sampler may be used again."""
+        if self._thread is not None and self.problem is None:
+            self._commands.put((_stop, queue.Queue()))
+        self._thread = None
+
+    def _ask(self, work: Callable[[], Any]) -> Any:
+        if not self._uuids or self.problem is not None:
+            return None
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, args=(self._commands,), name="telemetry", daemon=True
+            )
+            self._thread.start()
+        answer: queue.Queue[Any] = queue.Queue()
+        self._commands.put((work, answer))
+        try:
+            return answer.get(timeout=ANSWER_S)
+        except queue.Empty:
+            self.problem = f"no telemetry: the NVIDIA driver did not answer within {ANSWER_S:.0f} s"
+            return None
+
+    # --- in the thread ---------------------------------------------------------------------------------------
+
+    def _run(self, commands: "queue.Queue[Tuple[Callable[[], Any], queue.Queue[Any]]]") -> None:
+        if self._gauges is None:
+            self._gauges = open_gauges(self._uuids, self._environ)
+        turn = 0
+        due = time.monotonic()
+        while True:
+            watching = self._windows is not None and self._gauges is not None and self._gauges.continuous
+            try:
+                work, answer = commands.get(timeout=max(0.0, due - time.monotonic()) if watching else None)
+            except queue.Empty:
+                turn += 1
+                self._look(slowly=turn % SLOW_EVERY == 0)
+                due = max(due + PERIOD_S, time.monotonic())
+                continue
+            if work is _stop:
+                return
+            answer.put(None if self._gauges is None else work())
+            due = time.monotonic() + PERIOD_S
+
+    def _take_baseline(self) -> None:
+        assert self._gauges is not None
+        self._before, self._adopted = set(), None
+        for uuid in self._uuids:
+            self._before |= self._gauges.pids(uuid)[0] | self._gauges.pids(uuid)[1]
+
+    def _open_window(self) -> None:
+        self._windows = {uuid: DeviceWindow() for uuid in self._uuids}
+        self._compute, self._graphics, self._known = set(), set(), {}
+        self._look(slowly=True)
+        if self._before is None:
+            self._before, self._adopted = set(), self._compute | self._graphics
+
+    def _close_window(self, own: Set[int]) -> Optional[Tuple[Dict[str, Any], List[str]]]:
+        if self._windows is None:
+            return None
+        self._look(slowly=True)
+        windows, self._windows = list(self._windows.values()), None
+        seen = self._compute | self._graphics
+        if self._host_pids:
+            foreign = {pid for pid in seen if pid not in own and not self._known.get(pid, False)}
+        else:
+            assert self._before is not None
+            if self._adopted is None:
+                self._adopted = seen - self._before
+            foreign = seen - self._adopted - own
+        return judge(windows, foreign & self._compute, foreign)
+
+    def _look(self, slowly: bool) -> None:
+        assert self._gauges is not None
+        assert self._windows is not None
+        for uuid, window in self._windows.items():
+            window.add(self._gauges.read(uuid, slowly))
+            if not slowly:
+                continue
+            compute, graphics = self._gauges.pids(uuid)
+            self._compute |= compute
+            self._graphics |= graphics
+            if self._owns is not None and self._host_pids:
+                for pid in (compute | graphics) - set(self._known):
+                    self._known[pid] = self._owns(pid)
+
+
+def in_host_pid_namespace() -> bool:
+    """Whether our PIDs are the host's, as the driver counts."""
+    try:
+        return os.readlink("/proc/self/ns/pid") == _HOST_NAMESPACE
+    except OSError:
+        return False
+
+
+def _stop() -> None:
+    """Ends the thread."""
+
+
+def _median(counts: "Counter[float]") -> Optional[float]:
+    """The lower median of values counted by how often they came."""
+    rank = (sum(counts.values()) + 1) // 2
+    for value in sorted(counts):
+        rank -= counts[value]
+        if rank <= 0:
+            return value
+    return None
+
+
+def _best(choose: Callable[[List[float]], float], values: Iterable[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None
