@@ -21,7 +21,7 @@ Item = dict[str, Any]
 class Job:
     """One host's part of a run: `job` is its job.json, `tree` its files by path in the run folder."""
 
-    job: Mapping[str, Any]
+    job: dict[str, Any]
     tree: Mapping[str, bytes]
 
 
@@ -41,7 +41,7 @@ def script_tree(plan: Plan) -> Mapping[str, bytes]:
 def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
     """The job of one host. Its environment holds plain values only; what comes from the controller's environment
     (`inventory.resolve_environment`) travels apart and is never stored."""
-    job = {
+    job: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
         "host": host.name,

@@ -54,6 +54,10 @@ class Plan:
         """How a case is measured."""
         return self.sweep.parts[case.part]
 
+    def backends_of(self, case: Case) -> tuple[str, ...]:
+        """The backends a case is measured with; two parts of one payload may differ in them."""
+        return self.part_of(case).backends
+
     def cases_on(self, host: str) -> tuple[Case, ...]:
         """The cases that start on a host."""
         ids = {placement.case_id for placement in self.placements if placement.host == host}
@@ -61,7 +65,7 @@ class Plan:
 
     def measurements(self, host: str) -> int:
         """Measurements expected of a host, under `replicate_devices` of each of its devices (or gangs)."""
-        return sum(len(self.part_of(case).backends) for case in self.cases_on(host))
+        return sum(len(self.backends_of(case)) for case in self.cases_on(host))
 
     def to_json(self) -> dict[str, Any]:
         """What `farbench plan --json` prints."""

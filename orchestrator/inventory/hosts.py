@@ -13,6 +13,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GPU_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
+LocalPath = Annotated[Path, Field(strict=False)]
 NonEmpty = Annotated[str, Field(min_length=1)]
 
 
@@ -81,10 +82,10 @@ class HostSpec(_Spec):
     address: NonEmpty | None = None
     user: NonEmpty | None = None
     port: int | None = Field(default=None, ge=1, le=65535)
-    identity_file: Path | None = None
-    known_hosts: Path | None = None
+    identity_file: LocalPath | None = None
+    known_hosts: LocalPath | None = None
     proxy_jump: NonEmpty | None = None
-    ssh_config: Path | None = None
+    ssh_config: LocalPath | None = None
     workdir: NonEmpty = "~/.cache/farbench"
     python: NonEmpty | None = None
     activate: NonEmpty | None = None
@@ -96,11 +97,6 @@ class HostSpec(_Spec):
     insecure: bool = False
     agent_python: NonEmpty | None = None
     embedded: bool = False
-
-    @field_validator("identity_file", "known_hosts", "ssh_config", mode="before")
-    @classmethod
-    def _text_is_a_path(cls, value: Any) -> Any:
-        return Path(value) if isinstance(value, str) and value else value
 
     @field_validator("tags", mode="before")
     @classmethod
