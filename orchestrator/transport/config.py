@@ -13,15 +13,13 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from orchestrator.errors import HostRefused
 from orchestrator.transport.ssh_config_file import read_ssh_config
+from orchestrator.transport.target import HostSpec, Target, Warn
 
-Warn = Callable[[str], None]
 Settings = Mapping[str, Sequence[str]]
 """Lower-case option → its values in order, as `ssh -G` prints them."""
 
@@ -38,82 +36,6 @@ _DEFAULT_IDENTITIES = (
     "id_dsa",
 )
 _SAFE_FOR_SHELL = re.compile(r"[A-Za-z0-9._:@%\[\]+~/-]*")
-
-
-class HostSpec(Protocol):
-    """What a transport needs to know of an entry of hosts.yaml."""
-
-    @property
-    def name(self) -> str:
-        """The entry's key."""
-
-    @property
-    def address(self) -> str | None:
-        """Host name, IP address or alias of the ssh config; the name itself when it is not given."""
-
-    @property
-    def user(self) -> str | None:
-        """Login name."""
-
-    @property
-    def port(self) -> int | None:
-        """TCP port."""
-
-    @property
-    def identity_file(self) -> Path | str | None:
-        """A private key, or the `.pub` of a key that the agent holds."""
-
-    @property
-    def known_hosts(self) -> Path | str | None:
-        """A known_hosts file to look in instead of the configured ones."""
-
-    @property
-    def proxy_jump(self) -> str | None:
-        """As `ssh -J`: `[user@]host[:port][,…]`, or `none`."""
-
-    @property
-    def ssh_config(self) -> Path | str | None:
-        """The ssh config file; the user's own when it is not given."""
-
-    @property
-    def insecure(self) -> bool:
-        """Whether host keys are not checked."""
-
-    @property
-    def embedded(self) -> bool:
-        """Whether the host is the SSH server inside the controller."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """Everything that opening a connection needs; equal targets share one connection when they are jump hosts."""
-
-    name: str
-    host: str
-    port: int
-    user: str
-    identity_files: tuple[Path, ...]
-    identities_named: bool
-    """Whether hosts.yaml or the ssh config named the identity files (else they are the usual ones)."""
-    identities_only: bool
-    agent_socket: str | None
-    known_hosts: tuple[Path, ...]
-    ssh_command: str
-    """The command with which a person reaches the host in the same way, for messages."""
-    key_alias: str | None = None
-    accept_new: bool = False
-    insecure: bool = False
-    check_was_off: bool = False
-    """The ssh config says `StrictHostKeyChecking no`, which is not followed."""
-    jump: Target | None = None
-    proxy_command: str | None = None
-    connect_timeout_s: float = 15.0
-    address_family: str = "any"
-
-    @property
-    def key_host(self) -> tuple[str, int]:
-        """The name and port under which known_hosts files list the host; an alias stands without a port."""
-        return (self.key_alias, 22) if self.key_alias else (self.host, self.port)
 
 
 def resolve(spec: HostSpec, *, environ: Mapping[str, str], warn: Warn) -> Target:

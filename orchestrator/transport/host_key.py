@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.ssh import load_ssh_public_identity
 
 from orchestrator.errors import HostRefused
-from orchestrator.transport.config import Target, Warn
 from orchestrator.transport.known_hosts import (
     Entry,
     KnownHosts,
@@ -26,6 +25,7 @@ from orchestrator.transport.known_hosts import (
     host_pattern,
     key_type_of,
 )
+from orchestrator.transport.target import Target, Warn
 
 
 def check_host_key(

@@ -14,7 +14,7 @@ from pathlib import Path
 import paramiko
 from paramiko.agent import AgentKey, AgentSSH
 
-from orchestrator.transport.config import Target
+from orchestrator.transport.target import Target
 
 AskPassphrase = Callable[[Path], "str | None"]
 """Asked once for each encrypted key file; None: go on without it."""

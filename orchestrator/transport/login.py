@@ -8,9 +8,9 @@ import paramiko
 from paramiko.auth_strategy import AuthResult, AuthSource, AuthStrategy
 
 from orchestrator.errors import HostRefused, HostUnreachable
-from orchestrator.transport.config import Target
 from orchestrator.transport.keys import KeyStore
 from orchestrator.transport.session import Session
+from orchestrator.transport.target import Target
 
 
 class Login(AuthStrategy):

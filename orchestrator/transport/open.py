@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import UsageError
 from orchestrator.transport.base import Transport
-from orchestrator.transport.config import HostSpec, Target, Warn, resolve
+from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.target import HostSpec, Target, Warn
 
 if TYPE_CHECKING:
     import fabric
@@ -59,6 +61,8 @@ class Connections:
 
     def transport(self, spec: HostSpec) -> SshTransport:
         """A transport for an entry of hosts.yaml; it connects when it is first used. Raises `HostRefused` for a wrong config."""
+        if spec.transport != "ssh":
+            raise UsageError(f"{spec.name}: no transport is called {spec.transport!r}; there is `ssh`")
         target = self._embedded_target(spec) if spec.embedded else None
         if target is None:
             target = resolve(spec, environ=self._environ, warn=self._warn_once)

@@ -15,7 +15,6 @@ from tenacity.nap import sleep_using_event
 
 from orchestrator.errors import HostError, HostUnreachable
 from orchestrator.transport.base import Completed
-from orchestrator.transport.config import Target, Warn
 from orchestrator.transport.host_key import check_host_key
 from orchestrator.transport.keys import KeyStore
 from orchestrator.transport.known_hosts import KnownHosts
@@ -24,6 +23,7 @@ from orchestrator.transport.login import Login
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
 from orchestrator.transport.session import KEEPALIVE_S, SILENCE_S, Session
+from orchestrator.transport.target import Target, Warn
 
 RETRY_FOR_S = 60.0
 """How long a host that drops connections before it says who it is (sshd's MaxStartups) is tried again."""

@@ -33,6 +33,7 @@ class Spec:
     known_hosts: Path | None = None
     proxy_jump: str | None = None
     ssh_config: Path | None = None
+    transport: str = "ssh"
     insecure: bool = False
     embedded: bool = False
     workdir: str = "~/.cache/farbench"

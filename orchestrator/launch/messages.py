@@ -1,0 +1,192 @@
+"""What a host says, as typed values: checked on arrival, since a host is outside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from orchestrator.model import Device
+
+MAX_BLOCK_BYTES = 64 * 1024 * 1024
+"""The longest line, and the longest block of raw bytes, that is taken from a host at once."""
+
+Size = Annotated[int, Field(ge=0)]
+Block = Annotated[int, Field(ge=0, le=MAX_BLOCK_BYTES)]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The host is there and has a work folder. `missing` are the SHA-256 of the files it lacks; `time` is its UTC clock."""
+
+    missing: list[str]
+    workdir: str
+    python: str
+    version: str
+    uid: int
+    hostname: str
+    boot_id: str
+    time: float
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The agent runs; `already` when it did before."""
+
+    pid: int
+    already: bool
+    run_dir: str
+
+
+@dataclass(frozen=True)
+class Events:
+    """Whole lines of the journal, which start at byte `offset` of it."""
+
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Alive:
+    """A sign of life; `agent` tells whether the agent lives, `time` is the host's UTC clock."""
+
+    agent: bool
+    time: float
+
+
+@dataclass(frozen=True)
+class End:
+    """The agent is gone, and the journal was sent up to `offset`; `dead` when it vanished without saying so."""
+
+    state: Literal["finished", "cancelled", "dead"]
+    offset: Size
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """Where a run stands on a host."""
+
+    agent: bool
+    state: str
+    offset: Size
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """Bytes of a file of a run; `size` is the whole file's."""
+
+    path: str
+    size: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a run on the host; `path` is relative to the run's folder and stays within it."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a host has; `details` is everything that it said."""
+
+    devices: list[Device]
+    modules: dict[str, str | None]
+    payload_python: Any = None
+    disk_free_bytes: int | None = None
+    details: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The host's own reason for not doing what was asked."""
+
+    step: str
+    path: str
+    error: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True)
+class EventsHeader:
+    """Announces `length` raw bytes of the journal."""
+
+    offset: Size
+    length: Block
+
+
+@dataclass(frozen=True)
+class FileHeader:
+    """Announces `length` raw bytes of a file."""
+
+    path: str
+    size: Size
+    length: Block
+
+
+@dataclass(frozen=True)
+class FileList:
+    """The answer to `list`."""
+
+    files: list[tuple[str, Size]]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """The answer to `cancel`."""
+
+    measurements: Size
+
+
+T = TypeVar("T")
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+class NotUnderstood(ValueError):
+    """A message that no right agent sends."""
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """One JSON object with a `type`. Raises `NotUnderstood` for anything else, however it is broken."""
+    try:
+        value = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise NotUnderstood(f"not JSON ({type(error).__name__})") from error
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
+        raise NotUnderstood("not a message")
+    return value
+
+
+def parse(kind: type[T], message: Mapping[str, Any]) -> T:
+    """`message` as a `kind`; keys that it does not have are left out. Raises `NotUnderstood` naming the field."""
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    try:
+        value: T = _ADAPTERS[kind].validate_python(
+            {key: item for key, item in message.items() if key != "type"}
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise NotUnderstood(f"{message.get('type')}: {where}: {first['msg']}") from error
+    return value
+
+
+def printable(data: bytes | str, limit: int = 2000) -> str:
+    """The end of what a host printed, fit for a terminal: no control characters, at most `limit` characters."""
+    text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
+    text = "".join(
+        char if char.isprintable() or char == "\n" else " " if char == "\t" else "" for char in text
+    )
+    text = text.strip()
+    return text if len(text) <= limit else "…" + text[-limit:]
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
