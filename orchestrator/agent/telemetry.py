@@ -40,6 +40,12 @@ _ENOUGH_LOOKS = 5
 _HOST_NAMESPACE = "pid:[4026531836]"
 
 
+_Command = Tuple[Callable[[], Any], "queue.Queue[Any]", bool]
+
+_hangs = threading.Event()
+"""Set once a call did not come back: the driver is the same for every sampler of this process."""
+
+
 class DeviceWindow:
     """What was seen of one device between `begin` and `end`; clocks are counted by value, so a long window is small."""
 
@@ -109,11 +115,20 @@ def judge(
     return telemetry, reasons + (["contended"] if foreign_compute else [])
 
 
-class Sampler:
-    """Watches the devices of one worker from a thread of its own, which only works between `begin` and `end`.
+class _Strangers:
+    """Which of the host's PIDs are not ours, where numbers say nothing: known by what changed."""
 
-    Each call returns within `ANSWER_S` even if the driver hangs; after that the sampler stays silent and `problem`
-    says why. CPU slots, and hosts on which nothing can be asked, have no telemetry: `end` gives (None, [])."""
+    def __init__(self) -> None:
+        self.before: Optional[Set[int]] = None
+        self.adopted: Optional[Set[int]] = None
+
+
+class Sampler:
+    """Watches the devices of one worker, from a thread of its own that only lives from `begin` to `end`.
+
+    Each call returns within `ANSWER_S` even if the driver hangs; after that every sampler of this process stays silent
+    and `problem` says why. CPU slots, and hosts on which nothing can be asked, have no telemetry: `end` gives
+    (None, []). Windows of the same worker that overlap need a sampler each (`another`)."""
 
     def __init__(
         self,
@@ -122,28 +137,37 @@ class Sampler:
         owns: Optional[Callable[[int], bool]] = None,
         host_pids: Optional[bool] = None,
     ) -> None:
-        """`owns(pid)` tells whether a PID of this namespace is ours, called from the thread at most once a PID and window.
+        """`owns(pid)` tells whether a PID of our namespace is ours; it is called in the thread, at most once a PID and window.
 
         `host_pids` says whether the driver's PIDs are those of our namespace (None: find out)."""
-        self.problem: Optional[str] = None
+        self._devices = devices
         self._uuids = [device["uuid"] for device in devices if device["kind"] == "gpu"]
         self._environ = dict(os.environ if environ is None else environ)
         self._owns = owns
         self._host_pids = in_host_pid_namespace() if host_pids is None else host_pids
-        self._commands: "queue.Queue[Tuple[Callable[[], Any], queue.Queue[Any]]]" = queue.Queue()
-        self._thread: Optional[threading.Thread] = None
-        self._gauges: Optional["NvmlGauges | SmiGauges"] = None
+        self._strangers = _Strangers()
+        self._commands: "Optional[queue.Queue[_Command]]" = None
         # Of the thread alone:
-        self._before: Optional[Set[int]] = None
-        self._adopted: Optional[Set[int]] = None
+        self._gauges: Optional["NvmlGauges | SmiGauges"] = None
         self._windows: Optional[Dict[str, DeviceWindow]] = None
         self._compute: Set[int] = set()
         self._graphics: Set[int] = set()
         self._known: Dict[int, bool] = {}
 
+    @property
+    def problem(self) -> Optional[str]:
+        """Why there is no telemetry although there is a driver."""
+        return "no telemetry: the NVIDIA driver hangs" if _hangs.is_set() else None
+
+    def another(self) -> Sampler:
+        """A sampler of the same worker, which shares what is known of whose the processes are."""
+        other = Sampler(self._devices, self._environ, self._owns, self._host_pids)
+        other._strangers = self._strangers
+        return other
+
     def baseline(self) -> None:
-        """Remember whose processes are on the devices before our worker starts."""
-        self._ask(self._take_baseline)
+        """Remember whose processes are on the devices; before a worker starts, and again before its successor does."""
+        self._ask(self._take_baseline, last=self._commands is None)
 
     def begin(self) -> None:
         """Start a window."""
@@ -151,65 +175,62 @@ class Sampler:
 
     def end(self, own_pids: Iterable[int]) -> Tuple[Optional[Dict[str, Any]], List[str]]:
         """Close the window: (telemetry, reasons). `own_pids` are the processes of this worker, in our PID namespace."""
+        if self._commands is None:
+            return None, []
         own = set(own_pids)
-        answer: Optional[Tuple[Dict[str, Any], List[str]]] = self._ask(lambda: self._close_window(own))
+        answer = self._ask(lambda: self._close_window(own), last=True)
         return answer if answer is not None else (None, [])
 
-    def close(self) -> None:
-        """End the thread; a closed sampler may be used again."""
-        if self._thread is not None and self.problem is None:
-            self._commands.put((_stop, queue.Queue()))
-        self._thread = None
-
-    def _ask(self, work: Callable[[], Any]) -> Any:
-        if not self._uuids or self.problem is not None:
+    def _ask(self, work: Callable[[], Any], last: bool = False) -> Any:
+        """Let the thread do something and wait for it; `last` ends the thread."""
+        if not self._uuids or _hangs.is_set():
             return None
-        if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._run, args=(self._commands,), name="telemetry", daemon=True
-            )
-            self._thread.start()
+        if self._commands is None:
+            self._commands = queue.Queue()
+            threading.Thread(target=self._run, args=(self._commands,), name="telemetry", daemon=True).start()
         answer: queue.Queue[Any] = queue.Queue()
-        self._commands.put((work, answer))
+        self._commands.put((work, answer, last))
+        if last:
+            self._commands = None
         try:
             return answer.get(timeout=ANSWER_S)
         except queue.Empty:
-            self.problem = f"no telemetry: the NVIDIA driver did not answer within {ANSWER_S:.0f} s"
+            _hangs.set()
             return None
 
     # --- in the thread ---------------------------------------------------------------------------------------
 
-    def _run(self, commands: "queue.Queue[Tuple[Callable[[], Any], queue.Queue[Any]]]") -> None:
+    def _run(self, commands: "queue.Queue[_Command]") -> None:
         if self._gauges is None:
             self._gauges = open_gauges(self._uuids, self._environ)
-        turn = 0
-        due = time.monotonic()
-        while True:
+        turn, due, last = 0, 0.0, False
+        while not last:
             watching = self._windows is not None and self._gauges is not None and self._gauges.continuous
             try:
-                work, answer = commands.get(timeout=max(0.0, due - time.monotonic()) if watching else None)
+                work, answer, last = commands.get(
+                    timeout=max(0.0, due - time.monotonic()) if watching else None
+                )
             except queue.Empty:
                 turn += 1
                 self._look(slowly=turn % SLOW_EVERY == 0)
-                due = max(due + PERIOD_S, time.monotonic())
-                continue
-            if work is _stop:
-                return
-            answer.put(None if self._gauges is None else work())
+            else:
+                answer.put(None if self._gauges is None else work())
             due = time.monotonic() + PERIOD_S
 
     def _take_baseline(self) -> None:
         assert self._gauges is not None
-        self._before, self._adopted = set(), None
+        present: Set[int] = set()
         for uuid in self._uuids:
-            self._before |= self._gauges.pids(uuid)[0] | self._gauges.pids(uuid)[1]
+            present.update(*self._gauges.pids(uuid))
+        self._strangers.before, self._strangers.adopted = present, None
 
     def _open_window(self) -> None:
         self._windows = {uuid: DeviceWindow() for uuid in self._uuids}
         self._compute, self._graphics, self._known = set(), set(), {}
         self._look(slowly=True)
-        if self._before is None:
-            self._before, self._adopted = set(), self._compute | self._graphics
+        if self._strangers.before is None:
+            # Nobody told when our worker started: what is here now must be taken for it.
+            self._strangers.before, self._strangers.adopted = set(), self._compute | self._graphics
 
     def _close_window(self, own: Set[int]) -> Optional[Tuple[Dict[str, Any], List[str]]]:
         if self._windows is None:
@@ -220,10 +241,9 @@ class Sampler:
         if self._host_pids:
             foreign = {pid for pid in seen if pid not in own and not self._known.get(pid, False)}
         else:
-            assert self._before is not None
-            if self._adopted is None:
-                self._adopted = seen - self._before
-            foreign = seen - self._adopted - own
+            if self._strangers.adopted is None:
+                self._strangers.adopted = seen - (self._strangers.before or set())
+            foreign = seen - self._strangers.adopted - own
         return judge(windows, foreign & self._compute, foreign)
 
     def _look(self, slowly: bool) -> None:
@@ -247,10 +267,6 @@ def in_host_pid_namespace() -> bool:
         return os.readlink("/proc/self/ns/pid") == _HOST_NAMESPACE
     except OSError:
         return False
-
-
-def _stop() -> None:
-    """Ends the thread."""
 
 
 def _median(counts: "Counter[float]") -> Optional[float]:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from orchestrator.agent import telemetry
 from orchestrator.agent.smi import Reading
 from orchestrator.agent.telemetry import DeviceWindow, Sampler, judge
 
-from .conftest import FakeDriver, gpu
+from .conftest import FakeDriver, gpu, wait_until
 
 SmiHost = Callable[[str], dict[str, str]]
 
@@ -22,22 +23,19 @@ CPU = {"uuid": "cpu-0", "index": 0, "name": "CPU", "compute_capability": None, "
 IDLE, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x1, 0x4, 0x8, 0x20, 0x40, 0x80
 
 MakeSampler = Callable[..., Sampler]
+STUCK: set[threading.Thread] = set()
 
 
 @pytest.fixture
-def sampler(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeSampler]:
+def sampler(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> MakeSampler:
     monkeypatch.setenv("FAKE_NVML", str(driver.answers))
-    made: list[Sampler] = []
 
     def make(
         *devices: dict[str, object], host_pids: bool = True, owns: Callable[[int], bool] | None = None
     ) -> Sampler:
-        made.append(Sampler(devices or (DEVICE_A,), driver.environ, owns, host_pids))
-        return made[-1]
+        return Sampler(devices or (DEVICE_A,), driver.environ, owns, host_pids)
 
-    yield make
-    for one in made:
-        one.close()
+    return make
 
 
 def window(*looks: tuple[int, int]) -> DeviceWindow:
@@ -247,11 +245,47 @@ def test_a_hanging_driver_costs_one_bound_and_then_silence(
     driver: FakeDriver, sampler: MakeSampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(telemetry, "ANSWER_S", 0.2)
+    monkeypatch.setattr(telemetry, "_hangs", threading.Event())
     driver.say("hang")
     watch = sampler()
+    assert watch.problem is None
     watch.begin()
-    assert watch.problem == "no telemetry: the NVIDIA driver did not answer within 0 s"
+    STUCK.update(thread for thread in threading.enumerate() if thread.name == "telemetry")
+    assert watch.problem == "no telemetry: the NVIDIA driver hangs"
+    monkeypatch.setattr(telemetry, "ANSWER_S", 1e6)
     assert watch.end([]) == (None, [])
+    other = sampler()
+    other.begin()
+    assert other.end([]) == (None, []), "whoever comes later does not wait again"
+
+
+def test_a_sampler_leaves_no_thread_behind(driver: FakeDriver, sampler: MakeSampler) -> None:
+    driver.say(gpu(A))
+    for _ in range(3):
+        watch = sampler()
+        watch.baseline()
+        watch.begin()
+        watch.end([])
+    wait_until(lambda: not any(thread.name == "telemetry" and thread.is_alive() for thread in mine()))
+
+
+def mine() -> list[threading.Thread]:
+    """Threads that could have ended: not the one that hangs in another test."""
+    return [thread for thread in threading.enumerate() if thread not in STUCK]
+
+
+def test_windows_that_overlap_share_what_is_known(driver: FakeDriver, sampler: MakeSampler) -> None:
+    driver.say(gpu(A), f"compute {A} 2999999")
+    crew = sampler(host_pids=False)
+    crew.baseline()
+    driver.say(gpu(A), f"compute {A} 2999999", f"compute {A} 3000001")
+    first, second = crew.another(), crew.another()
+    first.begin()
+    second.begin()
+    for watch in (first, second):
+        record, reasons = watch.end([17])
+        assert record is not None
+        assert (record["foreign_pids"], reasons) == ([2999999], ["contended"])
 
 
 def test_cpu_slots_and_hosts_without_a_driver_have_none() -> None:
@@ -262,7 +296,6 @@ def test_cpu_slots_and_hosts_without_a_driver_have_none() -> None:
         watch.begin()
         assert watch.end([os.getpid()]) == (None, [])
         assert watch.problem is None
-        watch.close()
 
 
 SMI = f"""
@@ -281,7 +314,6 @@ def test_nvidia_smi_gives_a_look_before_and_after(smi_host: SmiHost) -> None:
     watch.baseline()
     watch.begin()
     record, reasons = watch.end([41])
-    watch.close()
     assert record == {
         "sm_clock_mhz": 1980,
         "mem_clock_mhz": 3201,
@@ -297,7 +329,6 @@ def test_a_failing_nvidia_smi_leaves_the_fields_empty(smi_host: SmiHost) -> None
     watch = Sampler([DEVICE_A], smi_host("exit 9"), host_pids=True)
     watch.begin()
     record, reasons = watch.end([])
-    watch.close()
     assert record is not None
     assert record["sm_clock_mhz"] is None
     assert reasons == []
