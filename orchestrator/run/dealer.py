@@ -65,7 +65,16 @@ class Dealer:
         self._hosts: dict[str, _Host] = {}
         self._groups: dict[str, list[str]] = {}  # model -> cases nobody holds at the moment
         self._done: dict[str, set[str]] = {}  # model -> cases with a result
-        self._dealt = False
+        self._given: dict[str, int] = {}
+
+    @property
+    def dealt(self) -> bool:
+        """Whether every host has answered or is given up, and no case is left in our hands."""
+        return not self._expected and not any(self._groups[m] for m in self._groups if self._of(m))
+
+    def given(self, name: str) -> int:
+        """How many cases a host was given so far, those it gave back included."""
+        return self._given.get(name, 0)
 
     @property
     def models(self) -> Mapping[str, int]:
@@ -100,6 +109,17 @@ class Dealer:
             c for c in back if c not in held and c not in self._groups[host.model]
         ]
         host.unstarted, host.running, host.asked_back = [], set(), set()
+
+    def queued(self, name: str, case_ids: Iterable[str]) -> None:
+        """A host has journalled that it holds these cases; news only to a dealer that takes a run up again."""
+        host = self._hosts.get(name)
+        if host is None:
+            return
+        free = self._groups[host.model]
+        for case_id in case_ids:
+            if case_id in free:
+                free.remove(case_id)
+                host.unstarted.append(case_id)
 
     def started(self, name: str, case_id: str) -> None:
         """A host has begun a case."""
@@ -176,6 +196,7 @@ class Dealer:
         free.clear()
         for name, hand in hands.items():
             hosts[name].unstarted += hand
+            self._given[name] = self._given.get(name, 0) + len(hand)
         return [Enqueue(name, tuple(hand)) for name, hand in hands.items() if hand]
 
     def _ask_back(self, model: str) -> list[Action]:

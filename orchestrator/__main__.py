@@ -1,0 +1,5 @@
+"""`python -m orchestrator` is `farbench`."""
+
+from orchestrator.cli.app import main
+
+main()

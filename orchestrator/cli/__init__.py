@@ -1,0 +1,1 @@
+"""The `farbench` command: parse, call, print, exit code."""

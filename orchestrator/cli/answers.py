@@ -1,0 +1,78 @@
+"""The answer to a query as a table, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from rich import box
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from orchestrator.archive.query import Table
+from orchestrator.cli.console import out
+from orchestrator.report import csv, markdown, to_text
+from orchestrator.report.wording import visible
+
+
+def answer(table: Table, format: str) -> str:
+    """The text to print. JSON is `{"columns": […], "rows": [{…}, …]}`."""
+    if format == "json":
+        rows = [dict(zip(table.columns, map(plain, row), strict=True)) for row in table.rows]
+        return json.dumps(
+            {"columns": table.columns, "rows": rows}, ensure_ascii=False, allow_nan=False, indent=2
+        )
+    if format == "csv":
+        return csv.grid(table.columns, [[plain(value) for value in row] for row in table.rows])
+    texts = [[_text(value) for value in row] for row in table.rows]
+    numeric = {
+        i for i in range(len(table.columns)) if table.rows and all(_is_number(row[i]) for row in table.rows)
+    }
+    if format == "markdown":
+        return "\n".join(markdown.grid(table.columns, texts, numeric))
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(table.columns):
+        shown.add_column(Text(visible(column)), justify="right" if i in numeric else "left", overflow="fold")
+    for row in texts:
+        shown.add_row(*(Text(value) for value in row))
+    return to_text(shown, width=out.width)
+
+
+def plain(value: Any) -> Any:
+    """A value of DuckDB as strict JSON knows it: times as ISO 8601, bytes as base64, non-finite numbers as null."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    value = plain(value)
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool | UUID))

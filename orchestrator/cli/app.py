@@ -1,0 +1,109 @@
+"""The Typer application, and the one place that turns an outcome into an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from orchestrator import __version__
+from orchestrator.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, FarbenchError
+
+HELP = """Benchmark GPU kernels on remote hosts over SSH, and trust the numbers.
+
+A sweep (YAML) names a payload, its cases and the backends to compare; hosts.yaml names the hosts. farbench uploads
+the rendered scripts, measures every case on the hosts' devices, brings each result home into an archive, and refuses
+to print a speed-up that is not true. A run goes on when this command ends: come back with `farbench attach`.
+
+Start here:
+
+    farbench init                      # a commented hosts.yaml and sweep.yaml
+    farbench plan sweep.yaml           # what would be measured, and where
+    farbench run sweep.yaml            # measure it and print the table
+    farbench report latest             # the table again
+"""
+
+EPILOG = "Exit codes: 0 all measured · 1 something failed · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
+
+app = typer.Typer(
+    name="farbench",
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+# Typer raises Click's exceptions for wrong arguments, and newer ones bring a Click of their own.
+_WrongArguments: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"farbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _register() -> None:
+    # The order here is the order of `farbench --help`.
+    from orchestrator.cli import archive_commands, host_commands, run_commands, sweep_commands
+
+    sweep_commands.register(app)
+    host_commands.register(app)
+    run_commands.register(app)
+    archive_commands.register(app)
+
+
+_register()
+
+
+def run(argv: list[str] | None = None) -> int:
+    """Run one command line; returns its exit code and never raises."""
+    try:
+        result: object = app(argv, standalone_mode=False, prog_name="farbench")
+        return result if isinstance(result, int) else EXIT_OK
+    except typer.Exit as request:
+        return int(request.exit_code)
+    except _WrongArguments as error:
+        error.show()
+        return EXIT_USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("interrupted\n")
+        return EXIT_INTERRUPTED
+    except FarbenchError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has left (`farbench report | head`): nothing is wrong, nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except Exception:  # noqa: BLE001 - the outermost boundary: what is left is a bug, said as one
+        traceback.print_exc()
+        sys.stderr.write(
+            "This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n"
+        )
+        return EXIT_BUG
+
+
+def main() -> NoReturn:
+    """The console script."""
+    code = run()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -1,0 +1,117 @@
+"""Commands that only read the archive: runs, report, query."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.console import out, print_json, print_text, say, warn
+from orchestrator.errors import FileError
+
+
+class Format(StrEnum):
+    """How a report, or the answer to a query, is written."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the application."""
+    app.command()(runs)
+    app.command()(report)
+    app.command()(query)
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
+]
+
+
+def runs(archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE, as_json: options.Json = False) -> None:
+    """List every run of the archive, newest first.
+
+    A run is `running` (somebody follows it), `detached` (its hosts go on alone), `finished`, `cancelled` or `lost`.
+    """
+    from orchestrator.archive import Archive
+    from orchestrator.report import list_runs, runs_table
+
+    listing = list_runs(Archive(archive))
+    for warning in listing.warnings:
+        warn(warning)
+    if as_json:
+        print_json(listing.as_json())
+    elif listing.runs:
+        out.print(runs_table(listing))
+    else:
+        say(f"there is no run in the archive {archive} yet")
+
+
+def report(
+    run: options.RunName = "latest",
+    format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    output: Output = None,
+    archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
+    as_json: options.Json = False,
+) -> None:
+    """Print what a run measured: a row a case, a column a backend, and the speed-up against the baseline.
+
+    A number that cannot be trusted is marked, and a speed-up is printed only where it is one.
+
+    Example: `farbench report latest --format markdown -o table.md`
+    """
+    from orchestrator.archive import Archive
+    from orchestrator.report import build, render, to_text
+
+    kept = Archive(archive)
+    content = render(build(kept, kept.find(run)), Format.JSON if as_json else format)
+    if output is not None:
+        _write(output, content if isinstance(content, str) else to_text(content))
+    elif isinstance(content, str):
+        print_text(content)
+    else:
+        out.print(content)
+
+
+def query(
+    sql: Annotated[
+        str,
+        typer.Argument(metavar="SQL", help="A statement that reads, in DuckDB's SQL.", show_default=False),
+    ],
+    format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    output: Output = None,
+    archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
+    as_json: options.Json = False,
+) -> None:
+    """Ask the archive in SQL: views `results` (a row a measurement), `samples`, `runs`, `environments`.
+
+    Example: `farbench query "select label, backend, timing.median_us from results where status = 'ok'"`
+    """
+    from orchestrator.archive import Archive
+    from orchestrator.archive.query import query as ask
+    from orchestrator.cli.answers import answer
+
+    table = ask(Archive(archive), sql)
+    for warning in table.warnings:
+        warn(warning)
+    content = answer(table, "json" if as_json else format.value)
+    if output is not None:
+        _write(output, content)
+    else:
+        print_text(content)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise FileError(f"cannot be written: {error.strerror}", path=path) from error
+    say(f"wrote {path}")

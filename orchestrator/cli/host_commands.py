@@ -1,0 +1,120 @@
+"""Commands about hosts: hosts, gc."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli import options
+from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.errors import EXIT_NO_HOST
+
+MODULES = ("torch", "flashinfer", "sgl_kernel", "numpy")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the application."""
+    app.command()(hosts)
+    app.command()(gc)
+
+
+def hosts(
+    host: options.Hosts = None,
+    tag: options.Tags = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only list what the file says; connect to nothing.")
+    ] = False,
+    hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
+    as_json: options.Json = False,
+) -> int:
+    """List the hosts, and ask each one what it has: devices, Python, and the libraries of the payloads.
+
+    Example: `farbench hosts --tag gpu`
+    """
+    from orchestrator.cli.loading import load_hosts
+    from orchestrator.inventory import select
+    from orchestrator.run.inspect import HostReport, inspect
+    from orchestrator.transport.open import Connections
+
+    chosen = select(load_hosts(hosts_file), names=tuple(host or ()), tags=tuple(tag or ()))
+    if offline:
+        reports = {spec.name: HostReport(spec) for spec in chosen}
+    else:
+        with Connections(environ=os.environ, warn=warn) as connections:
+            reports = inspect(chosen, connections.transport, MODULES)
+    if as_json:
+        print_json({"hosts": {name: found.to_json() for name, found in reports.items()}})
+    else:
+        _print_hosts(reports)
+    return 0 if offline or any(found.error is None for found in reports.values()) else EXIT_NO_HOST
+
+
+def _print_hosts(reports: dict[str, Any]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("host", "address", "state", "devices", "agent python", "libraries", "tags"):
+        table.add_column(column, overflow="fold")
+    for name, found in reports.items():
+        spec = found.spec
+        devices = ", ".join(f"{count} × {model}" for model, count in found.device_models().items())
+        libraries = ", ".join(f"{module} {version}" for module, version in found.modules.items() if version)
+        table.add_row(
+            Text(name, style="bold"),
+            Text("embedded" if spec.embedded else spec.address or ""),
+            Text(found.state or "", style="green" if found.state == "ok" else "red"),
+            Text(devices),
+            Text(found.agent_python or ""),
+            Text(libraries),
+            Text(", ".join(spec.tags)),
+        )
+    out.print(table)
+    for found in reports.values():
+        if found.error:
+            say(found.error)
+
+
+def gc(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host to clean up.", show_default=False)],
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove it. Without this, only say what would go.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar="RUN", help="Keep this run on the host; may be repeated."),
+    ] = None,
+    hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
+    as_json: options.Json = False,
+) -> None:
+    """Remove old runs, cached files and stray processes of farbench from a host. Says first what would go.
+
+    A run whose agent is at work is never touched.
+
+    Example: `farbench gc blackwell`, then `farbench gc blackwell --yes`
+    """
+    from orchestrator.cli.loading import load_hosts
+    from orchestrator.inventory import select
+    from orchestrator.launch.dialogue import Dialogue
+    from orchestrator.transport.open import Connections
+
+    (spec,) = select(load_hosts(hosts_file), names=(host,))
+    with Connections(environ=os.environ, warn=warn) as connections:
+        answer = Dialogue(connections.transport(spec), spec).gc(dry_run=not yes, keep=tuple(keep or ()))
+    if as_json:
+        print_json(
+            {"host": spec.name, "dry_run": not yes, **{k: v for k, v in answer.items() if k != "type"}}
+        )
+        return
+    removed = answer.get("removed") or []
+    for thing in removed:
+        out.print(Text(str(thing)), soft_wrap=True)
+    mib = float(answer.get("bytes") or 0) / 2**20
+    if not removed:
+        say(f"{spec.name}: nothing to remove")
+    elif yes:
+        say(f"{spec.name}: removed, {mib:.1f} MiB")
+    else:
+        say(f"{spec.name}: {mib:.1f} MiB would go; --yes removes it")

@@ -1,0 +1,60 @@
+"""From the files a command names to a plan, with warnings said once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.errors import FileError
+from orchestrator.inventory import Inventory, load_inventory, select
+from orchestrator.job import script_tree
+from orchestrator.plan import Plan, make_plan
+from orchestrator.rendering import Catalogue
+from orchestrator.sweep import Sweep, load_sweep
+
+Warn = Callable[[str], None]
+
+
+def load_hosts(path: Path) -> Inventory:
+    """The inventory; a missing file says how to get one."""
+    if not path.exists():
+        raise FileError(
+            "there is no such file; `farbench init` writes one, --hosts-file names another", path=path
+        )
+    return load_inventory(path)
+
+
+def load_plan(
+    sweep_path: Path,
+    hosts_file: Path,
+    hosts: Sequence[str] | None,
+    tags: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    only: Sequence[str] | None,
+    *,
+    warn: Warn,
+) -> Plan:
+    """The plan of a sweep on the hosts that the command line, or else the sweep, asks for."""
+    sweep = _sweep(sweep_path, sets, warn)
+    inventory = load_hosts(hosts_file)
+    chosen = select(inventory, names=tuple(hosts or ()), tags=tuple(tags or ()), wanted=sweep.hosts)
+    return make_plan(sweep, chosen, tuple(only or ()), _catalogue())
+
+
+def load_scripts(
+    sweep_path: Path, sets: Sequence[str] | None, only: Sequence[str] | None, *, warn: Warn
+) -> Mapping[str, bytes]:
+    """The files a host would get, by path below its folder of scripts."""
+    plan = make_plan(_sweep(sweep_path, sets, warn), (), tuple(only or ()), _catalogue())
+    return {name.removeprefix("scripts/"): content for name, content in script_tree(plan).items()}
+
+
+def _sweep(path: Path, sets: Sequence[str] | None, warn: Warn) -> Sweep:
+    sweep = load_sweep(path, tuple(sets or ()))
+    for warning in sweep.warnings:
+        warn(warning)
+    return sweep
+
+
+def _catalogue() -> Catalogue:
+    return Catalogue.default(Path.cwd())

@@ -1,0 +1,154 @@
+"""Commands that need no connection: init, payloads, plan, render."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.cli import options
+from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.errors import FileError, UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module to the application."""
+    app.command()(init)
+    app.command()(payloads)
+    app.command()(plan)
+    app.command()(render)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write them.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are already there.")] = False,
+) -> None:
+    """Write a commented hosts.yaml and sweep.yaml to start from.
+
+    Example: `farbench init && farbench run sweep.yaml`
+    """
+    starter = resources.files("orchestrator.cli") / "starter"
+    names = ("hosts.yaml", "sweep.yaml")
+    there = [str(folder / name) for name in names if (folder / name).exists()]
+    if there and not force:
+        raise UsageError(f"{' and '.join(there)}: already there; --force replaces")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / name).write_text((starter / name).read_text(encoding="utf-8"), encoding="utf-8")
+            say(f"wrote {folder / name}")
+    except OSError as error:
+        raise FileError(f"cannot write: {error.strerror}", path=error.filename or folder) from error
+    say(f"next: farbench run {folder / 'sweep.yaml'}")
+
+
+def payloads(as_json: options.Json = False) -> None:
+    """List the benchmarks there are, with their parameters and backends.
+
+    Those in ./payloads come first and win over built-in ones of the same name.
+    """
+    from orchestrator.rendering import Catalogue
+
+    templates = list(Catalogue.default(Path.cwd()).all())
+    if as_json:
+        print_json({"payloads": [t.describe() for t in templates]})
+        return
+    for template in templates:
+        about = template.describe()
+        head = Text(about["name"], style="bold")
+        head.append(f"  {about['summary'] or ''}", style="not bold")
+        out.print(head)
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
+        for name, spec in (about["parameters"] or {}).items():
+            table.add_row(Text(name), Text(_parameter(spec)))
+        for name, text in (about["backends"] or {}).items():
+            table.add_row(Text(name, style="cyan"), Text(str(text or "")))
+        if table.row_count:
+            out.print(table)
+        out.print(Text(f"    {about['path']}", style="dim"))
+
+
+def _parameter(spec: dict[str, Any]) -> str:
+    words = [str(spec.get("type") or "any")]
+    if "default" in spec and spec["default"] is not None:
+        words.append(f"= {json.dumps(spec['default'])}")
+    if spec.get("choices"):
+        words.append("one of " + ", ".join(json.dumps(c) for c in spec["choices"]))
+    if spec.get("help"):
+        words.append(f"({spec['help']})")
+    return " ".join(words)
+
+
+def plan(
+    sweep: options.SweepFile,
+    host: options.Hosts = None,
+    tag: options.Tags = None,
+    sets: options.Sets = None,
+    only: options.Only = None,
+    hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
+    as_json: options.Json = False,
+) -> None:
+    """Show every case with its typed values, the backends, and where it would run. Connects to nothing.
+
+    Example: `farbench plan examples/fp4-gemm-glm5.yaml --set 'm=[16]'`
+    """
+    from orchestrator.cli.loading import load_plan
+
+    made = load_plan(sweep, hosts_file, host, tag, sets, only, warn=warn)
+    if as_json:
+        print_json(made.to_json())
+        return
+    where: dict[str, list[str]] = {}
+    for placement in made.placements:
+        where.setdefault(placement.case_id, []).append(placement.host)
+    several = len({p.host for p in made.placements}) > 1
+    for part in made.parts:
+        table = Table(title=Text(f"{made.sweep.name}: {part.payload}"), title_justify="left")
+        for column in ("case", "id", "parameters", "hosts"):
+            table.add_column(column, overflow="fold")
+        for case in part.cases:
+            values = "  ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in case.params.items())
+            table.add_row(Text(case.label), case.case_id, Text(values), Text(", ".join(where[case.case_id])))
+        out.print(table)
+        note = f" (baseline {part.baseline})" if part.baseline else ""
+        out.print(Text(f"backends: {', '.join(part.backends) or 'one'}{note}"))
+    total = len(made.cases)
+    out.print(Text(f"{total} case{'s' * (total != 1)}, placement {made.sweep.placement}"))
+    if several and made.sweep.placement == "shard":
+        out.print(
+            Text(
+                "the hosts shown are where the cases start; they move to hosts of the same device model that run dry"
+            )
+        )
+
+
+def render(
+    sweep: options.SweepFile,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="Where to write the scripts.")
+    ],
+    sets: options.Sets = None,
+    only: options.Only = None,
+) -> None:
+    """Write the scripts of a sweep, with their harness, to a folder. Each one stands alone: `python NAME.py` runs it.
+
+    Example: `farbench render examples/demo.yaml -o scripts && python scripts/gemm_fp4.py`
+    """
+    from orchestrator.cli.loading import load_scripts
+
+    files = load_scripts(sweep, sets, only, warn=warn)
+    try:
+        for name, content in files.items():
+            target = output / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+    except OSError as error:
+        raise FileError(f"cannot write: {error.strerror}", path=error.filename or output) from error
+    for name in files:
+        if "/" not in name:
+            out.print(Text(str(output / name)))

@@ -1,0 +1,107 @@
+"""What a run's `run.json` says, and what it lets us expect."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from orchestrator import __version__
+from orchestrator.archive import RunDocument
+from orchestrator.events import Expected, Fold
+from orchestrator.model import Case, Device
+from orchestrator.plan import Plan
+
+LIBRARIES = ("fabric", "paramiko", "pydantic", "ruamel.yaml", "jinja2", "duckdb", "numpy")
+
+
+def utc(seconds: float) -> str:
+    """UTC with a Z, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def versions() -> dict[str, str]:
+    """farbench, the controller's Python and its libraries."""
+    return {
+        "farbench": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in LIBRARIES},
+    }
+
+
+def document(
+    plan: Plan, run_id: str, *, now_s: float, argv: Sequence[str], resumes: str | None = None
+) -> dict[str, Any]:
+    """The content of `run.json` as a run begins."""
+    described = plan.sweep.to_json()
+    backends = {part.payload: list(part.backends) for part in plan.parts}
+    return {
+        "schema_version": 1,
+        "run_id": run_id,
+        "sweep": {**described, "sha256": hashlib.sha256(plan.sweep.source.encode("utf-8")).hexdigest()},
+        "placement": plan.sweep.placement,
+        "plan": {
+            "cases": [
+                {
+                    "id": case.case_id,
+                    "label": case.label,
+                    "payload": case.payload,
+                    "params": dict(case.params),
+                    "backends": backends[case.payload] or [case.payload],
+                }
+                for case in plan.cases
+            ],
+            "backends": plan.to_json()["backends"],
+            "baselines": {part.payload: part.baseline for part in plan.parts},
+            "placements": [{"case": p.case_id, "host": p.host} for p in plan.placements],
+        },
+        "hosts": {host.name: {} for host in plan.hosts},
+        "versions": versions(),
+        "state": "running",
+        "started_at": utc(now_s),
+        "resumes": resumes,
+        "argv": list(argv),
+    }
+
+
+def expected(record: RunDocument, fold: Fold) -> Iterator[Expected]:
+    """Every measurement that the plan asks for, as far as the hosts' devices are known by now."""
+    cases = {
+        c.id: (Case(case_id=c.id, label=c.label, payload=c.payload, params=c.params), c.backends)
+        for c in record.plan.cases
+    }
+    if record.placement == "shard":
+        models = sorted({d.model for state in fold.hosts.values() for d in state.devices})
+        first_host = {p.case: p.host for p in reversed(record.plan.placements)}
+        for case_id, (case, backends) in cases.items():
+            for model in models or [""]:
+                for backend in backends:
+                    yield Expected(
+                        case, backend, first_host.get(case_id, ""), models=(model,) if model else ()
+                    )
+        return
+    for placement in record.plan.placements:
+        case, backends = cases[placement.case]
+        devices: tuple[Device | None, ...] = (None,)
+        if record.placement == "replicate_devices":
+            devices = fold.host(placement.host).devices or (None,)
+        for device in devices:
+            for backend in placement.backends or backends:
+                yield Expected(case, backend, placement.host, device)
+
+
+def host_records(fold: Fold, states: Mapping[str, tuple[str, str | None]]) -> dict[str, dict[str, Any]]:
+    """The `hosts` of `run.json` from (state, error) by host and what their journals told."""
+    return {
+        name: {
+            "state": state,
+            "error": error,
+            "devices": [d.model_dump() for d in fold.host(name).devices],
+            "agent": fold.host(name).identity,
+            "problems": list(fold.host(name).problems),
+        }
+        for name, (state, error) in states.items()
+    }

@@ -1,0 +1,175 @@
+"""Coming back to a run: follow it again, and on request start again what is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from orchestrator.archive import Archive, OpenRun, RunFolder, fold_run, read_document
+from orchestrator.errors import ArchiveError, HostError
+from orchestrator.inventory import HostSpec, resolve_environment
+from orchestrator.launch.dialogue import Dialogue
+from orchestrator.run import launchfile, record
+from orchestrator.run.coordinator import Coordinator, Outcome, tell
+from orchestrator.run.dealer import Dealer
+from orchestrator.run.hostrun import HostTask
+from orchestrator.run.observer import Observer
+from orchestrator.run.start import finish
+from orchestrator.transport.base import Transport
+
+POLL_S = 0.5
+T = TypeVar("T")
+
+
+def take_up(
+    run: OpenRun,
+    *,
+    open_transport: Callable[[HostSpec], Transport],
+    observer: Observer,
+    environ: Mapping[str, str],
+    relaunch: bool,
+    detach: bool = False,
+    cancel: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> Outcome:
+    """Follow an open run whose lock we hold from where its journals end here, then commit it.
+
+    With `relaunch`, a host whose agent is gone, or that never got its part, is given it (again): the agent takes up
+    its own journal, so that only what has no result is measured. With `cancel`, every host is told to stop.
+    """
+    launch = launchfile.read(run.folder.path)
+    document = run.document()
+    dealer = Dealer(list(launch.items), launch.hosts) if launch.hands is None else None
+    fold = fold_run(
+        run.folder,
+        document,
+        listener=None if dealer is None else lambda host, event: tell(dealer, host, event),
+    )
+    tree = dict(script_files(run.folder.scripts))
+    tasks = [
+        HostTask(
+            spec=spec,
+            run_id=run.run_id,
+            job=launch.jobs[name],
+            tree=tree,
+            items=launch.hand(name),
+            sealed=dealer is None,
+            secrets=resolve_environment(spec, environ).secrets if relaunch else {},
+            offset=run.journal_size(name),
+            follow_only=not relaunch,
+        )
+        for name, spec in launch.hosts.items()
+    ]
+    coordinator = Coordinator(
+        run, fold, tasks, items=launch.items, dealer=dealer, open_transport=open_transport,
+        observer=observer, lost_after_s=launch.lost_after_s,
+    )  # fmt: skip
+    if cancel:
+        coordinator.cancel()
+    return finish(run, fold, coordinator, detach=detach, clock=clock)
+
+
+def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome:
+    """Look on while another coordinator works, until the run has moved or that coordinator is gone. Only reads."""
+    document = read_document(folder.run_json)
+    fold = fold_run(folder, document)
+    expected = sum(1 for _ in record.expected(document, fold))
+    observer.begin(folder.run_id, expected)
+    try:
+        while True:
+            try:
+                now = archive.find(folder.run_id)
+            except ArchiveError:
+                now = folder  # between its two places
+            if now.is_committed or archive.state(now) != "running":
+                break
+            for host in folder.host_names(tuple(document.hosts)):
+                for data in _new_bytes(folder.events(host), fold.offset(host)):
+                    for measurement in fold.feed(host, data):
+                        observer.measured(measurement)
+            observer.tick(fold, sum(1 for _ in record.expected(document, fold)))
+            time.sleep(POLL_S)
+    finally:
+        observer.end()
+    return stored(archive, archive.find(folder.run_id))
+
+
+def stored(archive: Archive, folder: RunFolder) -> Outcome:
+    """A run as the archive has it, without asking any host."""
+    document = read_document(folder.run_json)
+    counts, verdicts = document.counts, document.verdicts
+    if not folder.is_committed:
+        so_far = fold_run(folder, document).counts()
+        counts, verdicts = dict(so_far.statuses), dict(so_far.verdicts)
+    return Outcome(
+        run_id=folder.run_id,
+        state=archive.state(folder, document),
+        archive=str(folder.path),
+        counts=counts,
+        verdicts=verdicts,
+        hosts={name: (host.state or "ok", host.error) for name, host in document.hosts.items()},
+    )
+
+
+@dataclass(frozen=True)
+class HostAnswer:
+    """What a host says of its part of a run right now."""
+
+    state: str
+    error: str | None = None
+    agent: str | None = None
+
+
+def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]) -> dict[str, HostAnswer]:
+    """What every host of an open run says right now, side by side."""
+    launch = launchfile.read(folder.path)
+
+    def ask(spec: HostSpec) -> HostAnswer:
+        try:
+            answer = Dialogue(open_transport(spec), spec).status(launch.run_id)
+        except HostError as error:
+            return HostAnswer(error.state, str(error))
+        return HostAnswer("ok", agent=answer.state)
+
+    return each_host(launch.hosts, ask)
+
+
+def tell_hosts_to_cancel(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]) -> list[str]:
+    """Cancel a run that another coordinator follows (it sees the hosts end, and commits); returns what failed."""
+    launch = launchfile.read(folder.path)
+
+    def tell(spec: HostSpec) -> str | None:
+        try:
+            Dialogue(open_transport(spec), spec).cancel(launch.run_id)
+        except HostError as error:
+            return str(error)
+        return None
+
+    return [failure for failure in each_host(launch.hosts, tell).values() if failure]
+
+
+def each_host(hosts: Mapping[str, HostSpec], do: Callable[[HostSpec], T]) -> dict[str, T]:
+    """`do` for every host, at most 32 at once; results by name, in the order given."""
+    with ThreadPoolExecutor(max_workers=min(32, max(1, len(hosts)))) as pool:
+        return dict(zip(hosts, pool.map(do, hosts.values()), strict=True))
+
+
+def _new_bytes(path: Path, offset: int) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as journal:
+            journal.seek(offset)
+            while data := journal.read(1 << 20):
+                yield data
+    except FileNotFoundError:
+        return  # the run has just moved
+
+
+def script_files(scripts: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a run as its hosts have them: (path in their run folder, content)."""
+    for path in sorted(scripts.rglob("*")):
+        if path.is_file():
+            yield f"scripts/{path.relative_to(scripts).as_posix()}", path.read_bytes()
