@@ -58,10 +58,11 @@ class CaseRecord(_Part):
 
 
 class PlacementRecord(_Part):
-    """A case (by id) on a host."""
+    """A case (by id) on a host; `backends` where not all of the case's are measured there (a resumed run)."""
 
     case: str
     host: str
+    backends: list[str] = Field(default_factory=list)
 
 
 class PlanRecord(_Part):

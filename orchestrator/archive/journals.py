@@ -12,17 +12,21 @@ from orchestrator.archive.paths import RunFolder
 from orchestrator.errors import ArchiveError
 from orchestrator.events import BadLine, Fold, parse_measurement
 from orchestrator.events.fold import Key
-from orchestrator.events.journal import JournalLines
+from orchestrator.events.journal import Event, JournalLines
 from orchestrator.model import Measurement
 
 CHUNK_BYTES = 1 << 20
 
 
-def fold_run(folder: RunFolder, document: RunDocument) -> Fold:
+def fold_run(
+    folder: RunFolder, document: RunDocument, listener: Callable[[str, Event], None] | None = None
+) -> Fold:
     """Fold every journal that a run's folder holds, in the order in which their bytes came in: where two hosts
-    measured the same, the one that was first stays the result."""
+    measured the same, the one that was first stays the result. `listener` hears every event."""
     labels = {case.id: case.label for case in document.plan.cases}
-    fold = Fold(placement=document.placement, labels=labels, run_id=document.run_id)
+    fold = Fold(
+        placement=document.placement, labels=labels, run_id=document.run_id, listener=listener
+    )
     with ExitStack() as stack:
         journals: dict[str, tuple[str, BinaryIO]] = {}
         for host in folder.host_names(tuple(document.hosts)):

@@ -102,13 +102,16 @@ class Fold:
         placement: str = "shard",
         labels: Mapping[str, str] | None = None,
         run_id: str | None = None,
+        listener: Callable[[str, journal.Event], None] | None = None,
     ) -> None:
+        """`listener` hears every event with its host's name, after the fold has taken it in."""
         self.placement = placement
         self.hosts: dict[str, HostState] = {}
         self.environments: dict[str, dict[str, Any]] = {}
         self.entries: dict[Key, Entry] = {}
         self._labels = labels or {}
         self._run_id = run_id
+        self._listener = listener
         self._lines: dict[str, JournalLines] = {}
         self._statuses: Counter[str] = Counter()
         self._verdicts: Counter[str] = Counter()
@@ -203,6 +206,8 @@ class Fold:
         if isinstance(event, journal.Measured):
             return self._measured(state, event, offset, len(line))
         self._note(state, event)
+        if self._listener is not None:
+            self._listener(state.name, event)
         return None
 
     def _measured(
