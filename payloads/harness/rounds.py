@@ -62,6 +62,21 @@ def run(
 
     `failed` is told of an exception in a turn, and says whether the others can go on.
     """
+    gc.collect()
+    gc.disable()  # a collection inside a sample would be measured
+    try:
+        _take_turns(contenders, settings, announce, finished, failed)
+    finally:
+        gc.enable()
+
+
+def _take_turns(
+    contenders: Sequence[Contender],
+    settings: Settings,
+    announce: Callable[[Contender], None],
+    finished: Callable[[Contender], None],
+    failed: Callable[[Contender, Exception], bool],
+) -> None:
     turn_ms = settings.min_time_ms / max(1, settings.rounds)
     number = 0
     while True:
@@ -86,12 +101,8 @@ def run(
 
 
 def _turn(contender: Contender, budget_ms: float) -> Optional[Exception]:
-    gc.collect()
-    gc.disable()  # a collection inside a sample would be measured
     try:
         contender.take(budget_ms)
     except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
         return error
-    finally:
-        gc.enable()
     return None

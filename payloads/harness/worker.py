@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import fnmatch
+import gc
 import importlib
 import importlib.util
 import json
@@ -126,6 +127,8 @@ def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> dev
                 OSError,
             ) as error:  # does not load here; the backends that need it will say so
                 failures.log(error, "import {}".format(name))
+    gc.collect()
+    gc.freeze()  # what the imports made stays: later collections need not look at it again
     return device.detect(use_torch="torch" in modules)
 
 

@@ -1,0 +1,31 @@
+"""A stand-in with the signatures of sgl-kernel 0.3.21, on CPU tensors, with its check of the scales' shape."""
+
+import tensorcore
+import torch
+
+
+def scaled_fp4_quant(input, input_global_scale):
+    assert input.dtype in (torch.float16, torch.bfloat16)
+    assert input.shape[-1] % 16 == 0
+    codes, scales = tensorcore.quantise(input, input_global_scale)
+    return codes, tensorcore.swizzled(scales).view(torch.float8_e4m3fn)
+
+
+def cutlass_scaled_fp4_mm(a, b, block_scale_a, block_scale_b, alpha, out_dtype):
+    assert a.ndim == 2
+    assert b.ndim == 2
+    for name, codes, scales in (("a", a, block_scale_a), ("b", b, block_scale_b)):
+        if codes.dtype != torch.uint8 or not codes.is_contiguous():
+            raise RuntimeError(f"{name} must be contiguous and of type uint8")
+        if scales.dtype != torch.float8_e4m3fn or not scales.is_contiguous():
+            raise RuntimeError(f"scale_{name} must be contiguous and of type float8_e4m3fn")
+        wanted = tensorcore.padded(codes.shape[0], codes.shape[1] // 8)
+        if tuple(scales.shape) != wanted:
+            raise RuntimeError(
+                f"scale_{name} must be padded and swizzled to a shape {wanted}, but got a shape {tuple(scales.shape)}"
+            )
+    if a.shape[1] != b.shape[1]:
+        raise RuntimeError(f"a and b shapes cannot be multiplied ({tuple(a.shape)} and {tuple(b.shape)})")
+    return tensorcore.multiply(
+        a, b, block_scale_a.view(torch.uint8), block_scale_b.view(torch.uint8), alpha, out_dtype
+    )
