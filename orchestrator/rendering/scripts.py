@@ -99,7 +99,7 @@ def render(template: Template, items: Sequence[Mapping[str, Any]]) -> str:
         raise FileError(str(exc.message), path=exc.filename or template.path, line=exc.lineno) from None
     except jinja2.TemplateNotFound as exc:
         line = _line_in(exc.__traceback__, template.path)
-        raise FileError(f"no template {exc.message!r} beside it", path=template.path, line=line) from None
+        raise FileError(f"no template {exc.name!r} beside it", path=template.path, line=line) from None
     except jinja2.TemplateError as exc:
         line = _line_in(exc.__traceback__, template.path)
         raise FileError(str(exc.message), path=template.path, line=line) from None

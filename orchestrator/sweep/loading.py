@@ -153,7 +153,9 @@ def _part(document: Document, spec: PartSpec, section: Mapping[str, Any], loc: L
     payload = script.name if script else str(spec.payload)
     if not _PAYLOAD_NAME.fullmatch(payload) or payload.endswith(".py") or payload in _RESERVED_PAYLOADS:
         why = (
-            "is reserved" if payload in _RESERVED_PAYLOADS else "is no name for one (letters, digits, `.`, `_`, `-`, no .py)"
+            "is reserved"
+            if payload in _RESERVED_PAYLOADS
+            else "is no name for one (letters, digits, `.`, `_`, `-`, no .py)"
         )
         raise document.error(f"payload {payload!r} {why}; give it another with `name:`", *loc, "payload")
     backends = _backends(document, spec, payload, script, loc)
@@ -173,7 +175,14 @@ def _part(document: Document, spec: PartSpec, section: Mapping[str, Any], loc: L
                 message = "`backend` is what `backends:` gives a program; call the parameter otherwise"
                 raise document.error(message, *loc, "payload")
     cases = tuple(
-        Case(identity.case_id(payload, p.params), p.label or payload, payload, dict(p.params), index, p.line)
+        Case(
+            identity.case_id(payload, p.params),
+            p.label or payload,
+            payload,
+            dict(p.params),
+            index,
+            p.line or document.line(*loc),
+        )
         for p in points
     )
     lines = {key: document.line(*((*loc, key) if key in section else loc)) for key in PartSpec.model_fields}

@@ -87,7 +87,9 @@ def model_points(document: Document, model: ModelShapes, loc: Loc) -> tuple[Poin
     for tokens in model.tokens:
         for what, n, k, per_expert in products:
             rows = max(1, math.ceil(tokens * layer.top_k / layer.experts)) if per_expert else tokens
-            label = f"{what} tokens={tokens}" + (f" ({rows} rows each)" if per_expert else "")
+            label = f"{what} tokens={tokens}" + (
+                f" ({rows} row{'s' * (rows > 1)} each)" if per_expert else ""
+            )
             labels.setdefault((rows, n, k), []).append(label)
     head = name if model.tp == 1 else f"{name} tp={model.tp}"
     return tuple(

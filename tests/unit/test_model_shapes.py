@@ -1,0 +1,150 @@
+"""The matrix products of known models, and of a config.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.errors import FileError
+from orchestrator.sweep import load_sweep
+
+
+def shapes(tmp_path: Path, model: str) -> dict[str, tuple[int, int, int]]:
+    path = tmp_path / "s.yaml"
+    path.write_text(f"payload: p\nmodel: {model}\n")
+    return {
+        case.label: (case.params["m"], case.params["n"], case.params["k"]) for case in load_sweep(path).cases
+    }
+
+
+def test_the_products_of_glm_5(tmp_path: Path) -> None:
+    assert shapes(tmp_path, "{preset: glm-5, tokens: [64]}") == {
+        "glm-5 qkv_a tokens=64": (64, 2624, 6144),
+        "glm-5 q_b tokens=64": (64, 16384, 2048),
+        "glm-5 kv_b tokens=64": (64, 28672, 512),
+        "glm-5 o tokens=64": (64, 6144, 16384),
+        "glm-5 gate_up tokens=64": (64, 24576, 6144),
+        "glm-5 down tokens=64": (64, 6144, 12288),
+        "glm-5 shared expert gate_up tokens=64": (64, 4096, 6144),
+        "glm-5 shared expert down tokens=64": (64, 6144, 2048),
+        "glm-5 expert gate_up tokens=64 (2 rows each)": (2, 4096, 6144),
+        "glm-5 expert down tokens=64 (2 rows each)": (2, 6144, 2048),
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        (
+            "deepseek-v3",
+            {(2112, 7168), (24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048)},
+        ),
+        ("qwen3-235b-a22b", {(9216, 4096), (4096, 8192), (3072, 4096), (4096, 1536)}),
+        ("qwen3-30b-a3b", {(5120, 2048), (2048, 4096), (1536, 2048), (2048, 768)}),
+        ("llama-3.1-8b", {(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)}),
+        ("llama-3.1-70b", {(10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672)}),
+        ("llama-3.1-405b", {(18432, 16384), (16384, 16384), (106496, 16384), (16384, 53248)}),
+    ],
+)
+def test_n_and_k_of_each_preset(tmp_path: Path, preset: str, expected: set[tuple[int, int]]) -> None:
+    found = {(n, k) for _, n, k in shapes(tmp_path, f"{{preset: {preset}, tokens: [8]}}").values()}
+    assert expected <= found
+
+
+def test_tensor_parallelism_splits_heads_and_intermediate_columns(tmp_path: Path) -> None:
+    found = shapes(tmp_path, "{preset: llama-3.1-70b, tp: 8, tokens: [16]}")
+    assert found == {
+        "llama-3.1-70b tp=8 qkv tokens=16": (16, 1280, 8192),
+        "llama-3.1-70b tp=8 o tokens=16": (16, 8192, 1024),
+        "llama-3.1-70b tp=8 gate_up tokens=16": (16, 7168, 8192),
+        "llama-3.1-70b tp=8 down tokens=16": (16, 8192, 3584),
+    }
+
+
+def test_fewer_key_value_heads_than_ranks_are_repeated(tmp_path: Path) -> None:
+    found = shapes(tmp_path, "{preset: qwen3-235b-a22b, tp: 8, tokens: [16]}")
+    assert found["qwen3-235b-a22b tp=8 qkv tokens=16"] == (16, (8 + 2) * 128, 4096)
+
+
+def test_equal_products_are_one_case_with_both_labels(tmp_path: Path) -> None:
+    found = shapes(tmp_path, "{preset: glm-5, tokens: [16, 32]}")
+    assert found["glm-5 expert down tokens=16 (1 row each) / expert down tokens=32 (1 row each)"] == (
+        1,
+        6144,
+        2048,
+    )
+
+
+def test_a_model_multiplies_with_other_axes_and_settings_reach_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("payload: p\nmodel: {preset: llama-3.1-8b, tokens: [16]}\nmatrix: {out: [a, b]}\n")
+    labels = [case.label for case in load_sweep(path, ["tokens=[32]", "preset=llama-3.1-70b"]).cases]
+    assert len(labels) == 8
+    assert labels[:2] == ["llama-3.1-70b qkv tokens=32 out=a", "llama-3.1-70b qkv tokens=32 out=b"]
+
+
+MIXTRAL = {
+    "model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2,
+}  # fmt: skip
+
+
+def test_a_config_json_gives_the_shapes_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(MIXTRAL))
+    found = shapes(tmp_path, "{config: config.json, tokens: [64]}")
+    assert found == {
+        "mixtral qkv tokens=64": (64, 6144, 4096),
+        "mixtral o tokens=64": (64, 4096, 4096),
+        "mixtral expert gate_up tokens=64 (16 rows each)": (16, 28672, 4096),
+        "mixtral expert down tokens=64 (16 rows each)": (16, 4096, 14336),
+    }
+
+
+def test_the_config_of_a_preset_gives_the_preset(tmp_path: Path) -> None:
+    config = {
+        "model_type": "deepseek-v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+        "num_attention_heads": 128, "num_key_value_heads": 128, "n_routed_experts": 256, "n_shared_experts": 1,
+        "num_experts_per_tok": 8, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert shapes(tmp_path, "{config: config.json, tokens: [64, 512]}") == shapes(
+        tmp_path, "{preset: deepseek-v3, tokens: [64, 512]}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("nope", "is not JSON"),
+        ([1], "is not a model's config.json"),
+        ({"hidden_size": 3}, "has no num_attention_heads"),
+        ({**MIXTRAL, "hidden_size": "big"}, "hidden_size is 'big', not a size"),
+        ({**MIXTRAL, "num_attention_heads": 0}, "has no num_attention_heads|must be above zero"),
+    ],
+)
+def test_a_config_that_is_none_is_refused(tmp_path: Path, config: Any, message: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(config if isinstance(config, str) else json.dumps(config))
+    with pytest.raises(FileError, match=message) as caught:
+        shapes(tmp_path, "{config: config.json, tokens: [1]}")
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("{preset: glm-5}", "model.tokens is missing"),
+        ("{preset: glm-5, tokens: []}", "model.tokens"),
+        ("{preset: glm-5, tokens: [0]}", "model.tokens.0"),
+        ("{tokens: [1]}", "needs `preset` or `config`"),
+        ("{preset: glm-5, tokens: [1], tp: 0}", "model.tp"),
+        ("{config: gone.json, tokens: [1]}", "no such model config"),
+    ],
+)
+def test_a_model_that_is_none_is_refused(tmp_path: Path, model: str, message: str) -> None:
+    with pytest.raises(FileError, match=message):
+        shapes(tmp_path, model)
