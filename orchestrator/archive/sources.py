@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -120,9 +121,15 @@ def _fault(path: Path, connection: duckdb.DuckDBPyConnection) -> str | None:
     found = {row[0]: row[1] for row in described}
     if found.keys() != columns.COLUMNS.keys():
         return "has other columns than results have"
+    return None if found == _our_types() else "has columns of other types than results have"
+
+
+@cache
+def _our_types() -> dict[str, str]:
+    """The columns' types as DuckDB spells them."""
     kinds = ", ".join(f"NULL::{kind} AS {columns.name(column)}" for column, kind in columns.COLUMNS.items())
-    ours = {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT {kinds}").fetchall()}
-    return None if found == ours else "has columns of other types than results have"
+    with duckdb.connect(":memory:") as connection:
+        return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT {kinds}").fetchall()}
 
 
 def _write(measurements: Iterable[Measurement], sources: Sources, lines: BinaryIO) -> None:

@@ -1,0 +1,23 @@
+"""The report as one JSON document: `{"run": …, "measurements": […]}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from orchestrator.events.journal import measurement_line
+from orchestrator.report.build import Report
+
+
+def render(report: Report) -> str:
+    """Strict ASCII JSON; a line for the run and one for each measurement (all that is in `results.jsonl`)."""
+    return "".join(_pieces(report))
+
+
+def _pieces(report: Report) -> Iterator[str]:
+    run = {**report.run.as_json(), "state": report.state}
+    run |= {"counts": dict(report.counts.statuses), "verdicts": dict(report.counts.verdicts)}
+    yield f'{{"run": {json.dumps(run, allow_nan=False)},\n"measurements": ['
+    for number, measurement in enumerate(report.measurements):
+        yield ("," if number else "") + "\n" + measurement_line(measurement).decode("ascii").rstrip("\n")
+    yield "\n]}\n"

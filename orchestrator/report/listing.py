@@ -1,0 +1,97 @@
+"""The runs of an archive, as `farbench runs` lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.archive import Archive, RunFolder, fold_run, read_document
+from orchestrator.errors import ArchiveError
+from orchestrator.report.phrases import STATUS_ORDER
+from orchestrator.report.wording import tally, visible
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run. `counts` are of what is here; `expected` is how many measurements the plan asks for, if known."""
+
+    run_id: str
+    sweep: str
+    state: str
+    started_at: str | None
+    counts: dict[str, int]
+    expected: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields that scripts may rely on."""
+        names = ("run_id", "sweep", "state", "started_at", "counts")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Runs, newest first, and what in the archive is none or cannot be read."""
+
+    runs: tuple[RunLine, ...]
+    warnings: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of `runs --json`."""
+        return {"runs": [run.as_json() for run in self.runs]}
+
+
+def list_runs(archive: Archive) -> Listing:
+    """Every run of the archive. A damaged one is a warning, never the end of the list."""
+    folders, strays = archive.scan()
+    runs, warnings = [], [f"{path} is no run" for path in strays]
+    for folder in folders:
+        try:
+            try:
+                runs.append(_line(archive, folder))
+            except FileNotFoundError:
+                runs.append(_line(archive, archive.find(folder.run_id)))  # it was committed meanwhile
+        except ArchiveError as error:
+            warnings.append(str(error))
+        except OSError as error:
+            warnings.append(f"{folder.path}: {error.strerror}")
+    return Listing(tuple(runs), tuple(warnings))
+
+
+def runs_table(listing: Listing) -> Table:
+    """The list for a terminal; of an open run it says how far it is."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for head in ("run", "sweep", "state", "started (UTC)", "measurements"):
+        table.add_column(head, overflow="fold", no_wrap=head == "run")
+    for run in listing.runs:
+        total = sum(run.counts.values())
+        is_open = run.state in ("running", "detached")
+        of = f"{total}/{run.expected}" if is_open and run.expected is not None else str(total)
+        counts = tally(run.counts, STATUS_ORDER)
+        began = (run.started_at or "").replace("T", " ")[:19].removesuffix("Z")
+        table.add_row(
+            Text(visible(run.run_id)),
+            Text(visible(run.sweep, 60)),
+            Text(
+                run.state, style={"running": "green", "detached": "yellow", "lost": "red"}.get(run.state, "")
+            ),
+            Text(visible(began)),
+            Text(f"{of}: {counts}" if counts else of),
+        )
+    return table
+
+
+def _line(archive: Archive, folder: RunFolder) -> RunLine:
+    document = read_document(folder.run_json)
+    counts = document.counts if folder.is_committed else dict(fold_run(folder, document).counts().statuses)
+    return RunLine(
+        run_id=folder.run_id,
+        sweep=document.sweep.name,
+        state=archive.state(folder, document),
+        started_at=document.started_at,
+        counts={str(status): number for status, number in counts.items()},
+        expected=document.plan.expected,
+    )

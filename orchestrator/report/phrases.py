@@ -1,0 +1,179 @@
+"""The words of a report that its table and its Markdown share: what a cell says, and the lines around the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.archive.document import HostRecord
+from orchestrator.model import Measurement, Status, Verdict
+from orchestrator.report.build import Cell, PayloadTable, Report
+from orchestrator.report.speedup import Speedup
+from orchestrator.report.wording import assignments, number, ratio, share, tally, visible
+
+LABEL_LENGTH = 120
+MARKS = {"suspect": "?", "unchecked": "*"}
+_METRICS_SHOWN = 2
+_HOSTS_NAMED = 6
+_LEGEND = {
+    "suspect": "? suspect: one of the two times may not be what it seems",
+    "unchecked": "* unchecked: nothing compared the outputs of the two",
+}
+STATUS_ORDER = tuple(Status)
+VERDICT_ORDER = tuple(Verdict)
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """What is said of one measurement: `word` stands where there is no number, `median` is in µs, `flag` is its
+    verdict (`?` suspect, `!` invalid), `marks` are the doubts about the speed-up."""
+
+    median: str = ""
+    flag: str = ""
+    speedup: str = ""
+    marks: str = ""
+    rate: str = ""
+    peak: str = ""
+    word: str = ""
+    note: str = ""
+
+
+def of_cell(cell: Cell) -> Phrases:
+    """The phrases of a cell. A measurement that is not ok shows no number: it would be one of something else."""
+    note = f"[{cell.note}]" if cell.note else ""
+    measurement = cell.measurement
+    if measurement is None:
+        return Phrases(word="…" if cell.pending else "–")
+    if measurement.status is not Status.OK:
+        return Phrases(word=measurement.status.value, note=note)
+    flag = {Verdict.SUSPECT: "?", Verdict.INVALID: "!"}.get(measurement.verdict or Verdict.VALID, "")
+    if measurement.timing is None:
+        return Phrases(word=f"ok{flag}", rate=_metrics(measurement), note=note)
+    speedup, marks = "", ""
+    if isinstance(cell.speedup, Speedup):
+        speedup = ratio(cell.speedup.value)
+        marks = "".join(MARKS[doubt] for doubt in cell.speedup.doubts)
+    peak = measurement.metrics.get("peak_fraction")
+    return Phrases(
+        median=number(measurement.timing.median_us),
+        flag=flag,
+        speedup=speedup,
+        marks=marks,
+        rate=_rate(measurement),
+        peak="" if peak is None else share(peak),
+        note=note,
+    )
+
+
+def _rate(measurement: Measurement) -> str:
+    for metric, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s")):
+        value = measurement.metrics.get(metric)
+        if value is not None:
+            return f"{number(value, 3)} {unit}"
+    return ""
+
+
+def _metrics(measurement: Measurement) -> str:
+    known = [(name, value) for name, value in measurement.metrics.items() if value is not None]
+    return ", ".join(f"{visible(name, 24)} {number(value)}" for name, value in known[:_METRICS_SHOWN])
+
+
+def row_label(table: PayloadTable, number_of_row: int) -> str:
+    """A row's label, with what tells it from others of its case and, where there are several, its place."""
+    row = table.rows[number_of_row]
+    parts = [row.label]
+    if row.row:
+        parts.append(assignments(row.row))
+    if table.several_places:
+        parts.append("@ " + ", ".join(row.places))
+    return visible(" ".join(parts), LABEL_LENGTH)
+
+
+def title(report: Report) -> str:
+    """Sweep, run, state and date."""
+    began = (report.run.started_at or "").replace("T", " ")[:16]
+    parts = [report.run.sweep.name, f"run {report.run.run_id}", report.state, f"{began} UTC" if began else ""]
+    return visible(" · ".join(part for part in parts if part))
+
+
+def summary(report: Report) -> list[str]:
+    """What a reader must know before any number: how many measurements ended how, and which hosts took part."""
+    counts, expected = report.counts, report.run.plan.expected
+    total = f"{counts.total} measurement{'' if counts.total == 1 else 's'}"
+    if report.state in ("running", "detached") and expected is not None:
+        total = f"{counts.total} of {expected} measurements so far"
+    statuses = tally(counts.statuses, STATUS_ORDER)
+    verdicts = tally(counts.verdicts, VERDICT_ORDER)
+    if verdicts and set(counts.verdicts) != {"valid"}:
+        statuses = statuses.replace(
+            f"{counts.statuses['ok']} ok", f"{counts.statuses['ok']} ok ({verdicts})", 1
+        )
+    lines = [f"{total}: {statuses}" if statuses else f"{total}: nothing was measured"]
+    if counts.total and not counts.statuses.get("ok"):
+        lines.append("Not one measurement is ok.")
+    lines += _hosts(report)
+    if report.run.resumes:
+        lines.append(f"takes up what run {report.run.resumes} left")
+    return [visible(line) for line in lines]
+
+
+def _hosts(report: Report) -> list[str]:
+    devices: dict[str, dict[str, str]] = {
+        name: {device.uuid: device.model for device in host.devices}
+        for name, host in report.run.hosts.items()
+    }
+    for m in report.measurements:
+        seen = devices.setdefault(m.host, {})
+        if m.device is not None:
+            seen.setdefault(m.device.uuid, m.device.model)
+    alike: dict[str, list[str]] = {}
+    for host, models in devices.items():
+        alike.setdefault(_described(report.run.hosts.get(host), list(models.values())), []).append(host)
+    lines = []
+    for what, hosts in alike.items():
+        more = f" and {len(hosts) - _HOSTS_NAMED} more" if len(hosts) > _HOSTS_NAMED else ""
+        names = ", ".join(hosts[:_HOSTS_NAMED]) + more
+        lines.append(
+            f"{'host' if len(hosts) == 1 else f'{len(hosts)} hosts'} {names}" + (f": {what}" if what else "")
+        )
+    return lines
+
+
+def _described(told: HostRecord | None, models: list[str]) -> str:
+    counted = ((models.count(model), model) for model in dict.fromkeys(models))
+    what = ", ".join(f"{count} × {model}" if count > 1 else model for count, model in counted)
+    if told is None or told.state in (None, "ok"):
+        return what
+    error = (told.error or "").strip().split("\n", 1)[0]
+    state = f"{told.state}: {error}" if error else str(told.state)
+    return f"{what} ({state})" if what else state
+
+
+def heading(table: PayloadTable) -> str:
+    """Payload and device model."""
+    return visible(f"{table.payload} on {table.device_model or 'no device'}")
+
+
+def conditions(table: PayloadTable) -> str:
+    """The unit, and how the times were taken."""
+    parts = ["median of one call in µs"]
+    if table.timers:
+        parts.append(f"timer {' or '.join(table.timers)}")
+    if table.caches:
+        parts.append(f"cache {' or '.join(table.caches)}")
+    if table.baseline and any(cell.speedup is not None for cell in _cells(table)):
+        parts.append(f"speed-up over {table.baseline}")
+    if any(phrase.peak for phrase in map(of_cell, _cells(table))):
+        parts.append("% of the device's peak")
+    return visible(" · ".join(parts))
+
+
+def _cells(table: PayloadTable) -> list[Cell]:
+    return [cell for row in table.rows for cell in row.cells]
+
+
+def legend(table: PayloadTable) -> list[str]:
+    """Footnotes, what the marks mean, and what the backends resolved to."""
+    lines = [f"[{number_}] {visible(note)}" for number_, note in enumerate(table.notes, 1)]
+    lines += [_LEGEND[doubt] for doubt in MARKS if doubt in table.doubts]
+    lines += [visible(f"{backend} ran as {name}") for backend, name in table.resolved.items()]
+    return lines
