@@ -64,8 +64,11 @@ class EmbeddedServer:
         async def stop() -> None:
             self._acceptor.close()
             await self._acceptor.wait_closed()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            serving = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in serving:
                 task.cancel()
+            await asyncio.gather(*serving, return_exceptions=True)
+            await asyncio.sleep(0)  # pipes that were closed say so in the next round
 
         with suppress(TimeoutError):
             asyncio.run_coroutine_threadsafe(stop(), self._loop).result(START_TIMEOUT_S)
@@ -99,12 +102,15 @@ class EmbeddedServer:
                 _forward(child.stdout, process.stdout), _forward(child.stderr, process.stderr)
             )
             code = await child.wait()
+        except (OSError, asyncssh.Error):
+            return  # the connection is gone
         finally:
             feeding.cancel()
-            child.stdin.close()
+            # Closes the pipes, whoever else still holds their other ends; asyncio has no public name for it.
+            child._transport.close()  # type: ignore[attr-defined]
+            await child.wait()
         if code < 0:
-            name = signal.Signals(-code).name.removeprefix("SIG")
-            process.channel.exit_with_signal(name)
+            process.channel.exit_with_signal(signal.Signals(-code).name.removeprefix("SIG"))
         else:
             process.exit(code)
 
@@ -132,8 +138,6 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], stdin: asyncio.Stream
 
 
 async def _forward(output: asyncio.StreamReader, channel: asyncssh.SSHWriter[bytes]) -> None:
-    """Pass output on; when the connection is gone, stop reading, so that the command learns of it as on any host."""
-    with suppress(OSError, asyncssh.Error):
-        while data := await output.read(_CHUNK_BYTES):
-            channel.write(data)
-            await channel.drain()
+    while data := await output.read(_CHUNK_BYTES):
+        channel.write(data)
+        await channel.drain()
