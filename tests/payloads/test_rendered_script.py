@@ -173,14 +173,19 @@ def test_cases_and_backends_can_be_listed_and_chosen(script):
 
 
 def test_only_the_libraries_asked_for_are_imported(script):
-    path = script([make_item(SMALL, ["numpy"])])
-    plain = subprocess.run([sys.executable, "-X", "importtime", str(path)], capture_output=True, timeout=110)
-    assert [r["status"] for r in lines(plain.stdout)] == ["ok"]
-    imported = {
-        line.split(b"|")[-1].strip() for line in plain.stderr.splitlines() if line.startswith(b"import time:")
-    }
-    assert b"numpy" in imported
-    assert not imported & {b"torch", b"flashinfer", b"sgl_kernel"}
+    path = script([make_item(SMALL, ["numpy", "flashinfer:cutlass"])])
+    watched = (
+        "import atexit, runpy, sys\n"
+        "script = sys.argv.pop()\n"
+        "sys.path.insert(0, script.rpartition('/')[0])\n"
+        "atexit.register(lambda: print('loaded:', *sorted(sys.modules), file=sys.stderr))\n"
+        "runpy.run_path(script, run_name='__main__')\n"
+    )
+    numpy_alone = script([make_item(SMALL, ["numpy"])])
+    for each, expected in ((path, {"numpy", "torch"}), (numpy_alone, {"numpy"})):
+        done = subprocess.run([sys.executable, "-c", watched, str(each)], capture_output=True, timeout=110)
+        loaded = set(done.stderr.decode().rpartition("loaded:")[2].split())
+        assert loaded & {"numpy", "torch", "flashinfer", "sgl_kernel"} == expected
 
 
 def test_a_failed_measurement_makes_the_exit_code_one(script):
