@@ -3,9 +3,11 @@
 Rules (`judge`):
 
 - `throttled`: a thermal slowdown, a hardware slowdown or a power brake was seen at any moment of the window.
-- `throttled`: the software power cap was seen, *and* the SM clock's median lies more than 10% below its maximum in the
-  same window, over at least 5 looks at a busy device. A power cap alone is how big kernels run on big GPUs: it is
-  recorded, and nothing more.
+- `throttled`: the software power cap was seen, *and* the SM clock fell during the window: over the looks at a busy
+  device (6 at least) its median lies more than 10% below its maximum, and the median of the last third more than 10%
+  below that of the first. A power cap alone is how big kernels run on big GPUs (an H200 runs large bf16 products at
+  1485 of 1980 MHz, for hours): it is recorded, and nothing more. Nor do interleaved kernels that draw more and less
+  make a fall.
 - `contended`: a process that is not ours had a compute context on the device before, during or after.
 
 Whose a process is. In the host's own PID namespace a process is ours by its number: it is in `own_pids`, or `owns`
@@ -18,13 +20,14 @@ from __future__ import annotations
 
 import os
 import queue
+import statistics
 import threading
 import time
-from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .gauges import NvmlGauges, SmiGauges, open_gauges
 from .nvml import EVENT_REASONS
+from .smi import Reading
 
 PERIOD_S = 0.05
 SLOW_EVERY = 10
@@ -34,7 +37,7 @@ _IDLE = 0x1
 _POWER_CAP = 0x4
 _SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
 _NOTABLE_DROP = 0.9
-_ENOUGH_LOOKS = 5
+_ENOUGH_LOOKS = 6
 
 # The inode of the first PID namespace (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
@@ -47,53 +50,69 @@ _hangs = threading.Event()
 
 
 class DeviceWindow:
-    """What was seen of one device between `begin` and `end`; clocks are counted by value, so a long window is small."""
+    """What was seen of one device between `begin` and `end`."""
 
     def __init__(self) -> None:
-        self.busy_sm: Counter[float] = Counter()
-        self.idle_sm: Counter[float] = Counter()
-        self.memory: Counter[float] = Counter()
-        self.power: List[float] = [0.0, 0.0]
-        self.idle_power: List[float] = [0.0, 0.0]
-        self.temperature: Optional[float] = None
         self.reasons = 0
+        self._busy = _Looks()
+        self._idle = _Looks()
+        self._memory: List[float] = []
+        self._temperature: List[float] = []
 
-    def add(self, reading: Any) -> None:
-        """Take in one `Reading`."""
+    def add(self, reading: Reading) -> None:
+        """Take in one look."""
         bits = reading.event_reasons or 0
         self.reasons |= bits
-        idle = bool(bits & _IDLE)
-        if reading.sm_clock_mhz is not None:
-            (self.idle_sm if idle else self.busy_sm)[reading.sm_clock_mhz] += 1
-        if reading.power_w is not None:
-            total = self.idle_power if idle else self.power
-            total[0] += reading.power_w
-            total[1] += 1
-        if reading.mem_clock_mhz is not None:
-            self.memory[reading.mem_clock_mhz] += 1
-        if reading.temperature_c is not None:
-            self.temperature = max(reading.temperature_c, self.temperature or reading.temperature_c)
+        looks = self._idle if bits & _IDLE else self._busy
+        for value, values in (
+            (reading.sm_clock_mhz, looks.sm),
+            (reading.power_w, looks.power),
+            (reading.mem_clock_mhz, self._memory),
+            (reading.temperature_c, self._temperature),
+        ):
+            if value is not None:
+                values.append(value)
 
     @property
     def sm_clock_mhz(self) -> Optional[float]:
         """The median while it was busy; of all looks if it never was."""
-        return _median(self.busy_sm or self.idle_sm)
+        return _median(self._busy.sm or self._idle.sm)
+
+    @property
+    def mem_clock_mhz(self) -> Optional[float]:
+        """The median."""
+        return _median(self._memory)
 
     @property
     def power_w(self) -> Optional[float]:
         """The mean while it was busy; of all looks if it never was."""
-        total, count = self.power if self.power[1] else self.idle_power
-        return round(total / count, 1) if count else None
+        values = self._busy.power or self._idle.power
+        return round(sum(values) / len(values), 1) if values else None
+
+    @property
+    def temperature_c(self) -> Optional[float]:
+        """The highest."""
+        return max(self._temperature, default=None)
 
     @property
     def throttled(self) -> bool:
         """See the module's rules."""
         if self.reasons & _SLOWDOWN:
             return True
-        median = _median(self.busy_sm)
-        if not self.reasons & _POWER_CAP or median is None or sum(self.busy_sm.values()) < _ENOUGH_LOOKS:
+        clocks = self._busy.sm
+        if not self.reasons & _POWER_CAP or len(clocks) < _ENOUGH_LOOKS:
             return False
-        return median < _NOTABLE_DROP * max(self.busy_sm)
+        third = len(clocks) // 3
+        first, last = statistics.median(clocks[:third]), statistics.median(clocks[-third:])
+        return statistics.median(clocks) < _NOTABLE_DROP * max(clocks) and last < _NOTABLE_DROP * first
+
+
+class _Looks:
+    """Readings in the order they were taken."""
+
+    def __init__(self) -> None:
+        self.sm: List[float] = []
+        self.power: List[float] = []
 
 
 def judge(
@@ -105,9 +124,9 @@ def judge(
         bits |= window.reasons
     telemetry = {
         "sm_clock_mhz": _best(min, [window.sm_clock_mhz for window in windows]),
-        "mem_clock_mhz": _best(min, [_median(window.memory) for window in windows]),
+        "mem_clock_mhz": _best(min, [window.mem_clock_mhz for window in windows]),
         "power_w": _best(max, [window.power_w for window in windows]),
-        "temperature_c": _best(max, [window.temperature for window in windows]),
+        "temperature_c": _best(max, [window.temperature_c for window in windows]),
         "throttle_reasons": [name for bit, name in EVENT_REASONS if bits & bit and bit != _IDLE],
         "foreign_pids": sorted(foreign),
     }
@@ -269,14 +288,9 @@ def in_host_pid_namespace() -> bool:
         return False
 
 
-def _median(counts: "Counter[float]") -> Optional[float]:
-    """The lower median of values counted by how often they came."""
-    rank = (sum(counts.values()) + 1) // 2
-    for value in sorted(counts):
-        rank -= counts[value]
-        if rank <= 0:
-            return value
-    return None
+def _median(values: List[float]) -> Optional[float]:
+    # A clock that was seen, not the mean of two.
+    return statistics.median_low(values) if values else None
 
 
 def _best(choose: Callable[[List[float]], float], values: Iterable[Optional[float]]) -> Optional[float]:

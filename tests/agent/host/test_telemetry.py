@@ -62,13 +62,16 @@ def test_a_power_cap_alone_is_evidence_and_no_verdict() -> None:
     assert reasons_of((1980, 0), *[(1800, POWER_CAP)] * 100) == []
 
 
-def test_a_power_cap_that_costs_clocks_is_throttled() -> None:
-    assert reasons_of(*[(1980, 0)] * 10, *[(1700, POWER_CAP)] * 100) == ["throttled"]
-    assert reasons_of(*[(1980, 0)] * 100, *[(1700, POWER_CAP)] * 10) == [], "a moment is not the median"
-    assert reasons_of(*[(1980, 0)] * 10, *[(1700, 0)] * 100) == [], (
-        "no cap was seen: clocks fall for other causes too"
-    )
-    assert reasons_of((1980, 0), (1700, POWER_CAP), (1700, POWER_CAP)) == [], "too few looks"
+def test_clocks_that_fall_under_a_power_cap_are_throttled() -> None:
+    fast, slow, capped = (1980, 0), (1700, 0), (1700, POWER_CAP)
+    assert reasons_of(*[fast] * 30, *[capped] * 70) == ["throttled"]
+    assert reasons_of(*[fast] * 2, *[capped] * 4) == ["throttled"]
+    assert reasons_of(*[fast] * 30, *[slow] * 70) == [], "no cap was seen: clocks fall for other causes too"
+    assert reasons_of(*[fast] * 90, *[capped] * 10) == [], "most of it ran as fast as it could"
+    assert reasons_of(*[fast] * 2, *[capped] * 98) == [], "it ran under the cap nearly from the start"
+    assert reasons_of(*[fast, capped, capped] * 30) == [], "kernels that take turns"
+    assert reasons_of(*[(1980, 0)] * 30, *[(1800, POWER_CAP)] * 70) == [], "9% are not notable"
+    assert reasons_of(fast, fast, capped, capped, capped) == [], "too few looks"
 
 
 def test_clocks_of_an_idle_device_do_not_count() -> None:
