@@ -234,7 +234,7 @@ def _strict_object(line: bytes) -> dict[str, Any]:
         raise BadLine(f"no JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadLine("no JSON object")
-    if _too_deep(value):
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _too_deep(value):
         raise BadLine(f"a line nested deeper than {MAX_DEPTH} levels")
     if _SURROGATE_ESCAPE.search(line):
         return {_encodable(k): _encodable(v) for k, v in value.items()}

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from orchestrator.archive import (
@@ -64,7 +65,7 @@ class PayloadTable:
     caches: tuple[str, ...] = ()
     doubts: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def several_places(self) -> bool:
         """Whether rows were measured in different places, so that each must say where."""
         return len({place for row in self.rows for place in row.places}) > 1
