@@ -24,9 +24,7 @@ def fold_run(
     """Fold every journal that a run's folder holds, in the order in which their bytes came in: where two hosts
     measured the same, the one that was first stays the result. `listener` hears every event."""
     labels = {case.id: case.label for case in document.plan.cases}
-    fold = Fold(
-        placement=document.placement, labels=labels, run_id=document.run_id, listener=listener
-    )
+    fold = Fold(placement=document.placement, labels=labels, run_id=document.run_id, listener=listener)
     with ExitStack() as stack:
         journals: dict[str, tuple[str, BinaryIO]] = {}
         for host in folder.host_names(tuple(document.hosts)):

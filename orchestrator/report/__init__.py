@@ -2,7 +2,6 @@
 
 from orchestrator.report.build import Report, build, lay_out
 from orchestrator.report.formats import FORMATS, render
-from orchestrator.report.grid import render_grid
 from orchestrator.report.listing import Listing, RunLine, list_runs, runs_table
 from orchestrator.report.table import to_text
 
@@ -15,7 +14,6 @@ __all__ = [
     "lay_out",
     "list_runs",
     "render",
-    "render_grid",
     "runs_table",
     "to_text",
 ]

@@ -14,8 +14,10 @@ import pytest
 
 from orchestrator.archive import Archive, RunFolder, fold_run, read_document, read_results
 from orchestrator.archive.columns import COLUMNS
+from orchestrator.archive.query import query
 from orchestrator.errors import ArchiveError
 from orchestrator.model import Measurement
+from orchestrator.report import build
 
 END = "2025-01-02T04:00:00Z"
 
@@ -272,6 +274,23 @@ def test_many_readers_asking_never_keep_the_coordinator_out(archive: Archive, do
             reader.kill()
             reader.wait()
             reader.stdout.close()
+
+
+def test_reading_leaves_no_trace(archive: Archive, document, line, measurement):
+    archive.create("r1", document(), {}).commit([measurement()], "finished", ended_at=END)
+    run = archive.create("r2", document(), {})
+    run.append_events("gpu1", 0, line("r2"))
+    run.close()
+    run.folder.lock.unlink()  # an archive that was copied without it
+
+    def tree() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in archive.path.rglob("*")}
+
+    before = tree()
+    assert [archive.state(folder) for folder in archive.runs()] == ["detached", "finished"]
+    assert query(archive, "SELECT count(*) FROM results").rows == [(2,)]
+    assert [len(build(archive, folder).measurements) for folder in archive.runs()] == [1, 1]
+    assert tree() == before
 
 
 def test_the_run_folder_of_a_path_names_its_run(tmp_path: Path):

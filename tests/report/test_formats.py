@@ -1,20 +1,17 @@
-"""Markdown, CSV and JSON; and the grid of a query's answer in the same formats."""
+"""Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
-import datetime
 import io
 import json
-import uuid
-from decimal import Decimal
 
 import pytest
 
 from orchestrator.archive import Archive
 from orchestrator.errors import UsageError
 from orchestrator.model import Measurement
-from orchestrator.report import build, render, render_grid, to_text
+from orchestrator.report import build, render
 from orchestrator.report.markdown import escaped
 from orchestrator.report.wording import number, ratio, share, visible
 
@@ -149,36 +146,6 @@ def test_a_report_is_the_same_before_and_after_the_commit(archive: Archive, docu
     assert after.state == "finished"
     assert after.measurements == before.measurements
     assert after.tables[0].rows[0].cells[0].pending is False
-
-
-def test_a_querys_answer_in_every_format():
-    columns = ["[x]", "n", "when"]
-    rows = [
-        ("=a|b[/i]\x1b", 2**60, datetime.datetime(2025, 1, 2, 3)),
-        (
-            None,
-            float("nan"),
-            {"d": [Decimal("1.5"), uuid.UUID(int=1), b"\xff", datetime.timedelta(seconds=2), True]},
-        ),
-    ]
-    table = to_text(render_grid(columns, rows))
-    assert "[x]" in table
-    assert r"=a|b[/i]\x1b" in table
-    assert json.loads(render_grid(columns, rows, "json")) == {
-        "columns": columns,
-        "rows": [
-            ["=a|b[/i]\x1b", 2**60, "2025-01-02T03:00:00"],
-            [None, None, {"d": [1.5, "00000000-0000-0000-0000-000000000001", "ff", 2.0, True]}],
-        ],
-    }
-    assert rows_of(render_grid(columns, rows, "csv"))[0] == {
-        "[x]": r"'=a|b[/i]\x1b", "n": str(2**60), "when": "2025-01-02T03:00:00",
-    }  # fmt: skip
-    assert r"| =a\|b[/i]\\x1b | 1152921504606846976 | 2025-01-02T03:00:00 |" in render_grid(
-        columns, rows, "markdown"
-    )
-    with pytest.raises(UsageError):
-        render_grid(columns, rows, "xml")
 
 
 def test_numbers_keep_three_or_four_digits():
