@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from . import devices as devices_module
 from . import procs
 from .logind import kills_at_logout
+from .wire import portable
 
 TIMEOUT_S = 30.0
 DEFAULT_WORKDIR = "~/.cache/farbench"
@@ -75,9 +76,9 @@ def probe(command: Mapping[str, Any]) -> Dict[str, Any]:
         "time": time.time(),
         "load_average": _load_average(),
         "cpus": os.cpu_count(),
-        "workdir": workdir,
+        "workdir": portable(workdir),
         "disk_free_bytes": _disk_free(workdir, problems),
-        "python": sys.executable,
+        "python": portable(sys.executable),
         "python_version": "%d.%d.%d" % sys.version_info[:3],
     }
     python = str(command.get("python") or sys.executable)
@@ -88,8 +89,13 @@ def probe(command: Mapping[str, Any]) -> Dict[str, Any]:
     logout = kills_at_logout(user)
     if logout is not None:
         problems.append(logout)
-    facts["problems"] = problems
+    facts["problems"] = [printable(problem) for problem in problems]
     return facts
+
+
+def printable(text: str) -> str:
+    """Text that any JSON reader takes: bytes of file names that are no text become question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _payload_python(
