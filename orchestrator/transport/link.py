@@ -6,6 +6,7 @@ which nothing arrives any more for a live one. A `Link` has TCP_NODELAY and TCP_
 
 from __future__ import annotations
 
+import errno
 import socket
 import subprocess
 import sys
@@ -39,9 +40,16 @@ class Stream(Protocol):
         """Close it."""
 
 
-class LinkSilent(ConnectionError):
-    """Nothing at all arrived for too long, not even answers to keepalives. (An OSError that is no TimeoutError: paramiko
-    takes the latter for an idle moment.)"""
+class LinkBroken(ConnectionError):
+    """The stream ended with an error, or nothing arrived for too long, not even answers to keepalives.
+
+    paramiko takes a TimeoutError for an idle moment, and its reading thread wants an errno and a text in every OSError."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.ECONNRESET, message)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class Link:
@@ -66,13 +74,15 @@ class Link:
         self._silence_s = silence_s
 
     def recv(self, size: int) -> bytes:
-        """As `socket.recv`; raises `LinkSilent`."""
+        """As `socket.recv`; raises `LinkBroken`."""
         if not self._ahead:
             try:
                 data = self._stream.recv(READ_AHEAD_BYTES)
             except TimeoutError:
                 self._check_silence()
                 raise
+            except OSError as error:
+                raise LinkBroken(error.strerror or str(error)) from error
             self._last_received = time.monotonic()
             if self._quickack is not None:
                 assert _QUICKACK is not None
@@ -85,7 +95,7 @@ class Link:
         return bytes(head)
 
     def send(self, data: bytes) -> int:
-        """As `socket.send`; raises `LinkSilent`, so that a full buffer does not block a writer for ever."""
+        """As `socket.send`; raises `LinkBroken`, so that a full buffer does not block a writer for ever."""
         try:
             return self._stream.send(data)
         except TimeoutError:
@@ -105,7 +115,7 @@ class Link:
 
     def _check_silence(self) -> None:
         if self._silence_s is not None and time.monotonic() - self._last_received > self._silence_s:
-            raise LinkSilent(f"nothing came from the host for {self._silence_s:.0f} s")
+            raise LinkBroken(f"nothing came from the host for {self._silence_s:.0f} s")
 
 
 def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str = "any") -> Link:

@@ -201,7 +201,7 @@ def make_key(path: Path, kind: str = "ed25519", passphrase: str = "", comment: s
     for old in (path, path.with_name(path.name + ".pub")):
         old.unlink(missing_ok=True)
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", comment, "-f", str(path)],
+        ["ssh-keygen", "-q", "-t", kind, *(["-b", "2048"] if kind == "rsa" else []), "-N", passphrase, "-C", comment, "-f", str(path)],
         check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
     )  # fmt: skip
 
