@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 # torch.cuda._sleep counts SM clock cycles; at this many per microsecond no current GPU sleeps for less than asked.
 CYCLES_PER_US = 3000
+
+_last_timed = [float("-inf")]
 
 
 def describe() -> Optional[Tuple[str, Tuple[int, int]]]:
@@ -126,7 +129,13 @@ def time_each(
         work()
         end.record()
     torch.cuda.synchronize()
+    _last_timed[0] = time.perf_counter()
     return [float(start.elapsed_time(end)) * 1000.0 for start, end in events]
+
+
+def idle_ms() -> float:
+    """Milliseconds since the last timed work ended: for so long the device may have idled."""
+    return (time.perf_counter() - _last_timed[0]) * 1000.0
 
 
 def block(microseconds: float) -> None:

@@ -21,6 +21,13 @@ from .ring import Ring
 GRAPH_SAMPLE_US = 300.0
 GRAPH_MIN_CALLS = 16
 GRAPH_MAX_CALLS = 2048
+
+# One replay must stay short against a turn; a ring that takes longer has calls so long that events time them well.
+GRAPH_LONGEST_MS = 50.0
+
+# A device that idles lowers its clocks, and needs this long under load to raise them again.
+IDLE_MS = 5.0
+WAKE_UP_US = 10000.0
 HOST_SAMPLE_US = 100.0
 MAX_SAMPLES_A_TURN = 500
 
@@ -80,22 +87,23 @@ class GraphTimer(Timer):
     def __init__(self, call: Call, ring: Ring, estimate_us: float) -> None:
         self._call = call
         self._sets = ring.sets
-        wanted = max(GRAPH_MIN_CALLS, math.ceil(GRAPH_SAMPLE_US / max(estimate_us, 0.5)))
-        passes = max(1, math.ceil(wanted / len(self._sets)))
-        if estimate_us > GRAPH_SAMPLE_US * 10:
-            passes = 1
-        self._passes = max(1, min(passes, GRAPH_MAX_CALLS // len(self._sets)))
-        self.calls_per_sample = self._passes * len(self._sets)
+        sets = len(self._sets)
+        if estimate_us * sets > GRAPH_LONGEST_MS * 1000.0 and sets > 1:
+            raise RuntimeError(
+                "one pass over {} input sets would take {:.0f} ms".format(sets, estimate_us * sets / 1e3)
+            )
+        wanted = math.ceil(GRAPH_SAMPLE_US / max(estimate_us, 0.5))
+        if estimate_us < GRAPH_SAMPLE_US:
+            wanted = max(wanted, GRAPH_MIN_CALLS)
+        self._passes = max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
+        self.calls_per_sample = self._passes * sets
         self._graph = cuda.Graph(self._work)
-        self._sample_us = self._warm(2)
+        self._sample_us = stats.median(cuda.time_each(self._graph.replay, 3))
 
     def _work(self) -> List[Any]:
         run = self._call.run
         # Outputs that the library allocates are kept until the last call is captured, or one block would serve all.
         return [run(inputs, out) for _ in range(self._passes) for inputs, out in self._sets]
-
-    def _warm(self, replays: int) -> float:
-        return stats.median(cuda.time_each(self._graph.replay, replays))
 
     @property
     def outputs(self) -> List[Any]:
@@ -108,8 +116,9 @@ class GraphTimer(Timer):
         cuda.synchronize()
 
     def take(self, budget_ms: float) -> List[float]:
-        """As `Timer.take`; the first replays of a turn are the warm-up (at least 1 ms of it)."""
-        warm = max(1, min(20, math.ceil(1000.0 / max(self._sample_us, 1.0))))
+        """As `Timer.take`; the first replays of a turn are the warm-up: 1 ms of them, or 10 ms after the device idled."""
+        warm_us = WAKE_UP_US if cuda.idle_ms() > IDLE_MS else WAKE_UP_US / 10
+        warm = max(1, min(1000, math.ceil(warm_us / max(self._sample_us, 1.0))))
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / max(self._sample_us, 1.0))))
         return [us / self.calls_per_sample for us in cuda.time_each(self._graph.replay, warm + count)[warm:]]
 
@@ -143,10 +152,11 @@ class EventsTimer(Timer):
         return cuda.time_each(self._once, count, self._before)
 
 
-def back_to_back(call: Call, ring: Ring, issue_us: float, max_calls: int = 200, samples: int = 5) -> float:
+def back_to_back(call: Call, ring: Ring, issue_us: float, estimate_us: float, samples: int = 5) -> float:
     """Microseconds a call of eager calls over the ring, all queued behind a blocking kernel: the same work as a graph
-    replay by another way, to hold it against."""
-    calls = min(max_calls, max(GRAPH_MIN_CALLS, len(ring.sets)))
+    replay by another way, to hold it against. A sample is of at most 200 calls (the device's queue is not endless) and
+    about 5 ms."""
+    calls = max(1, min(200, max(GRAPH_MIN_CALLS, len(ring.sets)), int(5000.0 / max(estimate_us, 1.0))))
     outputs: List[Any] = []
 
     def work() -> None:
@@ -159,7 +169,7 @@ def back_to_back(call: Call, ring: Ring, issue_us: float, max_calls: int = 200, 
     return stats.median(found[1:]) / calls
 
 
-def host_cost(call: Call, ring: Ring, budget_us: float = 20000.0, loops: int = 5) -> Tuple[float, float]:
+def host_cost(call: Call, ring: Ring, budget_us: float = 5000.0, loops: int = 5) -> Tuple[float, float]:
     """(µs a call of a host loop that ends with a synchronisation, µs the host takes to issue a call): medians.
 
     The first is what an eager caller pays, the second how far the host must run ahead of the device. A loop is of 20

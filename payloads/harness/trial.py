@@ -147,7 +147,7 @@ def _prepare_gpu_timer(
         return
     try:
         by_graph = timers.GraphTimer(call, rotation, estimate_us)
-    except RuntimeError as error:  # torch's capture errors, and what libraries raise inside one
+    except Exception as error:  # noqa: BLE001 - whatever a library does not stand in a capture, events can still time it
         trial.device.synchronize()  # raises if the failed capture broke more than itself
         trial.notes.append(
             "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
@@ -166,7 +166,7 @@ def _prepare_gpu_timer(
     )
     if shape_class not in crossed:
         crossed.add(shape_class)
-        _cross_check(trial, by_graph, rotation, issue_us)
+        _cross_check(trial, by_graph, rotation, issue_us, estimate_us)
     if rotation.cache == "cold":
         hot = timers.GraphTimer(call, ring.hot(call), estimate_us)
         trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
@@ -203,9 +203,11 @@ def _replay_objection(graph: timers.GraphTimer, eager: Any, asked: Mapping[str, 
     return None
 
 
-def _cross_check(trial: Trial, graph: timers.GraphTimer, rotation: ring.Ring, issue_us: float) -> None:
+def _cross_check(
+    trial: Trial, graph: timers.GraphTimer, rotation: ring.Ring, issue_us: float, estimate_us: float
+) -> None:
     """Hold the graph's time against the same calls queued back to back."""
     graph_us = stats.median(graph.take(3.0))
-    eager_us = timers.back_to_back(trial.call, rotation, issue_us)
+    eager_us = timers.back_to_back(trial.call, rotation, issue_us, estimate_us)
     trial.extra["cross_check_us"] = {"graph": graph_us, "back_to_back": eager_us}
     trial.disagreement = verdicts.timers_disagree(graph_us, eager_us)

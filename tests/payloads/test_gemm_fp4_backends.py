@@ -31,8 +31,9 @@ def test_every_library_gets_the_layout_it_wants(load, measure, standins, m, n, k
     assert records["numpy"]["extra"]["out_dtype"] == "float32"
 
 
-def test_the_tactic_that_the_tuner_found_is_recorded(load, measure, standins):
-    item = make_item({"m": 16, "n": 128, "k": 256}, ["flashinfer:cutlass"])
+@pytest.mark.parametrize("m", [16, 48])
+def test_the_timed_calls_use_what_the_tuner_found_and_it_is_recorded(load, measure, standins, m):
+    item = make_item({"m": m, "n": 128, "k": 256}, ["flashinfer:cutlass"])
     record = measure(load([item]).payload, item, RTX_PRO).records["flashinfer:cutlass"]
     assert record["extra"]["tactic"] == "7"
     assert record["extra"]["runner"] == "CutlassFp4GemmRunner"

@@ -1,4 +1,8 @@
-"""The tuner's interface: `autotune(True)` profiles, later calls take what it found, others fall back to tactic -1."""
+"""The tuner's interface: `autotune(True)` profiles, later calls take what it found, others fall back to tactic -1.
+
+As in the real one a size is looked up under the bucket it is rounded down to: a power of two, unless the surrounding
+`autotune` names other buckets.
+"""
 
 import contextlib
 
@@ -12,6 +16,7 @@ class AutoTuner:
 
     def __init__(self):
         self.tuning = False
+        self.buckets = None
         self.tuned = set()
 
     @classmethod
@@ -20,8 +25,13 @@ class AutoTuner:
             cls._instance = cls()
         return cls._instance
 
+    def _bucket(self, rows):
+        if self.buckets is not None:
+            return max((b for b in self.buckets if b <= rows), default=min(self.buckets))
+        return 1 << (rows.bit_length() - 1)
+
     def choose_one(self, custom_op, runners, tuning_config, inputs, **kwargs):
-        key = (custom_op, runners[0], inputs[0].shape[0])
+        key = (custom_op, runners[0], self._bucket(inputs[0].shape[0]))
         if self.tuning:
             self.tuned.add(key)
         return CutlassFp4GemmRunner(), 7 if key in self.tuned else -1
@@ -38,8 +48,9 @@ def autotune(
     tie_tolerance=None,
 ):
     tuner = AutoTuner.get()
-    before, tuner.tuning = tuner.tuning, tune_mode
+    before = tuner.tuning, tuner.buckets
+    tuner.tuning, tuner.buckets = tune_mode, tuning_buckets
     try:
         yield
     finally:
-        tuner.tuning = before
+        tuner.tuning, tuner.buckets = before

@@ -1,0 +1,154 @@
+"""How GPU work is timed, on a GPU that exists only as a clock."""
+
+import pytest
+import torch
+from conftest import STANDINS, make_item
+from harness import Call, Device, Payload
+
+GPU = Device("a clock", (9, 0), "cpu:0")
+HOT = {"cache": "hot", "timer": "auto", "min_time_ms": 3, "max_time_ms": 5000, "rounds": 3}
+COLD = {**HOT, "cache": "cold"}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.syspath_prepend(str(STANDINS))
+    from fakecuda import FakeGpu
+
+    made = FakeGpu()
+    made.install(monkeypatch)
+    return made
+
+
+def doubling(gpu, us=10.0, allocates=False, **options):
+    """A call of one kernel that doubles its input in `us`."""
+    x = torch.arange(1.0, 2049.0)
+
+    def run(inputs, out):
+        if out is None:
+            gpu.allocated += 1
+            out = torch.empty_like(inputs)
+        took = us(inputs) if callable(us) else us
+        gpu.launch(took, lambda: torch.mul(inputs, 2, out=out), **options)
+        return out
+
+    return Call(
+        run=run,
+        inputs=x,
+        reference=lambda: x * 2,
+        make_out=None if allocates else (lambda: torch.empty_like(x)),
+    )
+
+
+def payload_of(**calls):
+    payload = Payload("test", prepare=lambda params, device: None)
+    for name, call in calls.items():
+        payload.backend(name)(lambda problem, call=call: call)
+    return payload
+
+
+def test_a_graph_of_calls_gives_the_time_of_one(gpu, measure):
+    record = measure(payload_of(a=doubling(gpu)), make_item({}, ["a"], measure=HOT), GPU).records["a"]
+    assert (record["status"], record["verdict"], record["reason"]) == ("ok", "valid", None)
+    timing = record["timing"]
+    assert (timing["timer"], timing["cache"]) == ("graph", "hot")
+    assert timing["median_us"] == pytest.approx(10.0)
+    assert timing["calls_per_sample"] == 30  # 300 µs
+    assert timing["host_us"] > 0
+    assert timing["hot_median_us"] is None
+    assert record["extra"]["cross_check_us"] == {
+        "graph": pytest.approx(10.0),
+        "back_to_back": pytest.approx(10.0),
+    }
+
+
+def test_cold_rotates_a_ring_of_five_l2_caches_and_hot_is_told_beside_it(gpu, measure):
+    from fakecuda import L2_BYTES
+
+    last = []
+
+    def us(inputs):
+        hot = inputs.data_ptr() in last[-1:]
+        last.append(inputs.data_ptr())
+        return 4.0 if hot else 9.0
+
+    record = measure(payload_of(a=doubling(gpu, us)), make_item({}, ["a"], measure=COLD), GPU).records["a"]
+    timing = record["timing"]
+    assert timing["cache"] == "cold"
+    assert timing["median_us"] == pytest.approx(9.0)
+    assert timing["hot_median_us"] == pytest.approx(4.0, rel=0.2)
+    set_bytes = 2 * 2048 * 4
+    assert (record["extra"]["input_sets"] - 1) * set_bytes >= 5 * L2_BYTES
+    assert timing["calls_per_sample"] % record["extra"]["input_sets"] == 0
+
+
+def test_what_cannot_be_captured_is_timed_by_events_and_says_so(gpu, measure):
+    gpu.refuses_capture = True
+    record = measure(payload_of(a=doubling(gpu)), make_item({}, ["a"], measure=COLD), GPU).records["a"]
+    assert record["status"] == "ok"
+    assert (record["timing"]["timer"], record["timing"]["calls_per_sample"]) == ("events", 1)
+    assert record["timing"]["median_us"] == pytest.approx(10.0)
+    assert "not captured in a graph (CUDA error: operation not permitted" in record["reason"]
+    assert record["reason"].endswith("measured by events")
+    assert gpu.slept > 0
+
+
+def test_kernels_that_escape_the_capture_are_caught(gpu, measure):
+    record = measure(
+        payload_of(a=doubling(gpu, escapes=True)), make_item({}, ["a"], measure=HOT), GPU
+    ).records["a"]
+    assert record["timing"]["timer"] == "events"
+    assert record["timing"]["median_us"] == pytest.approx(10.0)
+    assert "kernels escape the graph's capture" in record["reason"]
+
+
+def test_a_graph_that_is_faster_than_its_calls_is_suspect(gpu, measure):
+    captured = doubling(gpu, lambda inputs: 10.0 if gpu.capturing is None else 5.0)
+    record = measure(payload_of(a=captured), make_item({}, ["a"], measure=HOT), GPU).records["a"]
+    assert (record["verdict"], record["reasons"]) == ("suspect", ["timers_disagree"])
+    assert record["timing"]["median_us"] == pytest.approx(5.0)
+
+
+def test_events_when_asked_for(gpu, measure):
+    item = make_item({}, ["a"], measure={**HOT, "timer": "events"})
+    record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]
+    assert (record["timing"]["timer"], record["reason"]) == ("events", None)
+
+
+def test_a_host_timer_never_stands_in_for_gpu_time(gpu, measure):
+    item = make_item({}, ["a"], measure={**HOT, "timer": "host"})
+    record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]
+    assert record["timing"]["timer"] == "graph"
+    assert "timer host is not used for GPU work" in record["reason"]
+
+
+def test_allocations_inside_a_call_are_counted(gpu, measure):
+    payload = payload_of(own=doubling(gpu), allocates=doubling(gpu, allocates=True))
+    records = measure(payload, make_item({}, ["own", "allocates"], measure=HOT), GPU).records
+    assert records["own"]["extra"]["allocations_per_call"] == 0
+    assert records["allocates"]["extra"]["allocations_per_call"] == 1
+
+
+def test_long_calls_over_a_long_ring_are_not_captured_for_minutes(gpu, measure):
+    record = measure(payload_of(a=doubling(gpu, 5000.0)), make_item({}, ["a"], measure=COLD), GPU).records[
+        "a"
+    ]
+    assert record["timing"]["timer"] == "events"
+    assert "input sets would take" in record["reason"]
+
+
+def test_a_device_that_dies_in_the_rounds_fails_one_backend_and_keeps_the_others_samples(gpu, measure):
+    def us(inputs):
+        if gpu.launches > 2000:
+            gpu.dead = True
+        return 10.0
+
+    fine, dying = doubling(gpu), doubling(gpu, us)
+    item = make_item(
+        {}, ["fine", "dying"], measure={**HOT, "timer": "events", "min_time_ms": 60, "rounds": 50}
+    )
+    recorder = measure(payload_of(fine=fine, dying=dying), item, GPU)
+    assert not recorder.healthy
+    assert recorder.records["dying"]["status"] == "error"
+    assert "illegal memory access" in recorder.records["dying"]["reason"]
+    assert recorder.records["fine"]["timing"]["median_us"] == pytest.approx(10.0)
