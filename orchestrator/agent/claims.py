@@ -1,0 +1,79 @@
+"""Claiming devices for crews without ever waiting for them, and telling whom we wait for."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
+from .leases import Lease, LeaseError, Leases
+from .recorder import Recorder
+
+TRY_EVERY_S = 0.5
+
+
+class Claims:
+    """Tries for leases now and then; a gang that does not get its devices leaves a ticket, so nobody overtakes it."""
+
+    def __init__(self, leases: Leases, recorder: Recorder) -> None:
+        self.refused = False
+        self._leases = leases
+        self._recorder = recorder
+        self._next_try: Dict[str, float] = {}
+        self._told: Dict[str, Any] = {}
+        self._problems: List[str] = []
+        self._gang: List[str] = []
+
+    def claim(self, devices: List[Dict[str, Any]], now: float) -> Optional[Lease]:
+        """The lease of all of these devices, or None: they are in use, or it was tried a moment ago."""
+        uuids = [device["uuid"] for device in devices]
+        kinds = [device["kind"] for device in devices]
+        if any(now < self._next_try.get(uuid, 0.0) for uuid in uuids):
+            return None
+        try:
+            lease = self._leases.try_claim(uuids, kinds)
+            if lease is not None:
+                self.refused = False
+                for uuid in uuids:
+                    self._told.pop(uuid, None)
+                self._gang = [] if len(uuids) > 1 else self._gang
+                return lease
+            if len(uuids) > 1:
+                self._leases.reserve(uuids, kinds)
+            self._tell_holders(devices)
+        except LeaseError as error:
+            if str(error) not in self._problems:
+                self._problems.append(str(error))
+                self._recorder.problem(f"cannot lease devices: {error}")
+        self.refused = True
+        for uuid in uuids:
+            self._next_try[uuid] = now + TRY_EVERY_S
+        return None
+
+    def choose(self, free: List[Dict[str, Any]], count: int) -> List[Dict[str, Any]]:
+        """`count` of our idle devices for a gang, those first that nobody else holds; the same as long as they wait."""
+        waiting = [each for each in free if each["uuid"] in self._gang]
+        if len(waiting) == count:
+            return waiting
+        try:
+            held = {
+                each["uuid"]: self._leases.holder_of(each["uuid"], each["kind"]) is not None for each in free
+            }
+        except LeaseError:
+            held = {}
+        chosen = sorted(free, key=lambda each: held.get(each["uuid"], False))[:count]
+        self._gang = [each["uuid"] for each in chosen]
+        return [each for each in free if each in chosen]
+
+    def next_try(self, now: float) -> float:
+        """Seconds until a claim that failed may be tried again; infinity when there is none."""
+        return min((at - now for at in self._next_try.values() if at > now), default=float("inf"))
+
+    def close(self) -> None:
+        """Nothing more will be claimed."""
+        self._leases.unreserve()
+
+    def _tell_holders(self, devices: List[Dict[str, Any]]) -> None:
+        for device in devices:
+            holder = self._leases.holder_of(device["uuid"], device["kind"])
+            if holder is not None and self._told.get(device["uuid"]) != holder:
+                self._told[device["uuid"]] = holder
+                self._recorder.journal.append("lease_wait", device=device["uuid"], holder=holder)

@@ -1,0 +1,192 @@
+"""The commands of the dialogue (docs/architecture.md): each answers over the channel and changes little itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from typing import Any, Callable, Dict, List, Mapping
+
+from . import lock, procs
+from .channel import Channel
+from .follow import end_state, follow
+from .journal import Journal, read_events
+from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, start_agent
+from .paths import RunPaths, read_json
+from .wire import portable
+
+CANCEL_PATIENCE_S = 30.0
+
+
+class Refusal(Exception):
+    """A command that cannot be obeyed: the last answer."""
+
+    def __init__(self, step: str, path: str, error: str, hint: str = "") -> None:
+        super().__init__(error)
+        self.answer = {"type": "refused", "step": step, "path": path, "error": error, "hint": hint or None}
+
+
+def dispatch(command: Mapping[str, Any], context: Any) -> None:
+    """Obey one command. `context` comes from the stub: nonce, workdir, agent (path of the zip), input_fd, output_fd, pending."""
+    channel = Channel(context.nonce, context.input_fd, context.output_fd, context.pending)
+    name = str(command.get("name"))
+    try:
+        try:
+            handler = _COMMANDS.get(name)
+            if handler is None:
+                raise Refusal("understand the command", "", f"unknown command {name!r}", "update farbench")
+            handler(channel, command, context)
+        except Refusal as refusal:
+            channel.send(refusal.answer)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            where = portable(error.filename) if isinstance(error.filename, str) else context.workdir
+            channel.send(Refusal(name, where, error.strerror or str(error)).answer)
+        except Exception as error:  # noqa: BLE001 - the boundary: the controller must hear why there is no answer
+            traceback.print_exc()
+            channel.send(Refusal(name, context.workdir, f"{type(error).__name__}: {error}").answer)
+    except BrokenPipeError:
+        sys.stderr.write("farbench: the connection is gone\n")
+
+
+def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    paths = RunPaths(context.workdir, command["run_id"])
+    if not lock.is_held(paths):
+        lay_out(paths, os.path.dirname(context.agent), context.agent, command["job"], command["tree"])
+    enqueue(paths, command.get("queue") or [], bool(command.get("sealed")))
+    try:
+        pid, already = start_agent(paths, command.get("secrets") or {})
+    except LaunchError as error:
+        raise Refusal("start the agent", portable(paths.log("agent")), str(error)) from error
+    channel.send({"type": "launched", "pid": pid, "already": already, "run_dir": portable(paths.root)})
+    if command.get("follow") is not None:
+        follow(channel, paths, int(command["follow"]))
+
+
+def _follow(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    follow(channel, _existing(command, context), int(command.get("offset") or 0))
+
+
+def _status(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    paths = _existing(command, context)
+    alive = lock.is_held(paths)
+    offset = os.stat(paths.journal).st_size if os.path.exists(paths.journal) else 0
+    state = "running" if alive else end_state(paths)
+    channel.send(
+        {"type": "status", "agent": alive, "state": state, "offset": offset, "pid": agent_pid(paths)}
+    )
+
+
+def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    paths = _existing(command, context)
+    request(paths, {"type": "cancel"})
+    deadline = time.monotonic() + CANCEL_PATIENCE_S
+    while lock.is_held(paths) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    fd = lock.acquire(paths, wait_s=0.5) or _put_down(paths)
+    try:
+        if end_state(paths) == "dead":
+            _end_for_dead_agent(paths)
+    finally:
+        os.close(fd)
+    count = sum(event.get("type") == "measurement" for event in read_events(paths.journal))
+    channel.send({"type": "cancelled", "measurements": count})
+
+
+def _put_down(paths: RunPaths) -> int:
+    """End an agent that does not react, and take its lock."""
+    who = read_json(paths.identity)
+    if isinstance(who, dict) and procs.is_alive(who):
+        os.kill(int(who["pid"]), 9)
+    fd = lock.acquire(paths, wait_s=10.0)
+    if fd is None:
+        raise Refusal("cancel", portable(paths.lock), "the agent does not react and cannot be ended")
+    return fd
+
+
+def _end_for_dead_agent(paths: RunPaths) -> None:
+    """What the agent would have done, had it lived: end the workers, and say that the run is cancelled."""
+    for who in (read_json(paths.identity), read_json(paths.job)):
+        if isinstance(who, dict) and isinstance(who.get("nonce"), str):
+            procs.end_marked(who["nonce"])
+    journal = Journal(paths)
+    counts: Dict[str, int] = {}
+    for event in read_events(paths.journal):
+        if event.get("type") == "measurement":
+            status = str(event["measurement"]["status"])
+            counts[status] = counts.get(status, 0) + 1
+    journal.append("cancel_requested")
+    journal.append("agent_finished", state="cancelled", counts=counts)
+    journal.close()
+    for name in paths.requests():
+        os.unlink(os.path.join(paths.control, name))
+
+
+def _read(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    paths = _existing(command, context)
+    fd = os.open(paths.inside(command["path"]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        size = os.fstat(fd).st_size
+        offset = max(0, int(command.get("offset") or 0))
+        length = max(0, size - offset)
+        if command.get("limit") is not None:
+            length = min(length, int(command["limit"]))
+        os.lseek(fd, offset, os.SEEK_SET)
+        channel.send_file(
+            {"type": "file", "path": command["path"], "size": size, "length": length}, fd, length
+        )
+    finally:
+        os.close(fd)
+
+
+def _list(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    paths = _existing(command, context)
+    files: List[List[Any]] = []
+    for top in (paths.logs, paths.collected):
+        for folder, _, names in os.walk(top):
+            for name in sorted(names):
+                path = os.path.join(folder, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    files.append([portable(os.path.relpath(path, paths.root)), os.stat(path).st_size])
+    channel.send({"type": "files", "files": sorted(files)})
+
+
+def _probe(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from .probe import probe
+
+    channel.send({"type": "probe", **probe({**command, "workdir": context.workdir})})
+
+
+def _runs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from .housekeeping import list_runs
+
+    channel.send({"type": "runs", "runs": list_runs(context.workdir)})
+
+
+def _gc(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from .housekeeping import collect_garbage
+
+    done = collect_garbage(context.workdir, command.get("keep") or [], bool(command.get("dry_run")))
+    channel.send({"type": "gc", **done})
+
+
+def _existing(command: Mapping[str, Any], context: Any) -> RunPaths:
+    paths = RunPaths(context.workdir, command["run_id"])
+    if not os.path.isdir(paths.root):
+        raise Refusal(str(command["name"]), portable(paths.root), "this host has no such run")
+    return paths
+
+
+_COMMANDS: Dict[str, Callable[[Channel, Mapping[str, Any], Any], None]] = {
+    "launch": _launch,
+    "follow": _follow,
+    "status": _status,
+    "cancel": _cancel,
+    "read": _read,
+    "list": _list,
+    "probe": _probe,
+    "runs": _runs,
+    "gc": _gc,
+}

@@ -1,0 +1,348 @@
+"""The workers that serve cases of one payload on leased devices: one on one device, or a gang with a rank on each.
+
+A crew measures one case at a time. It outlives its processes: when a worker dies, hangs or reports itself unhealthy,
+all are ended and new ones are started under the same lease, until there is no case for the crew any more.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Set, Tuple
+
+from . import devices as devices_module
+from .attempt import DEFAULT_COMPILE_TIMEOUT_S, Attempt, seconds
+from .exits import MemoryKills, describe
+from .queueing import Entry, Group
+from .recorder import Recorder
+from .records import failure
+from .runsetup import RunSetup, StartError
+from .window import Window
+from .worker import Worker
+
+MOST_KILLS = 2
+GANG_END_S = 30.0
+
+
+class Foreman(Protocol):
+    """What a crew asks of the supervisor."""
+
+    def next_entry(self, crew: "Crew") -> Optional[Entry]:
+        """The next case for the crew, or None when it has to end (or to wait: see `may_wait`)."""
+
+    def may_wait(self, crew: "Crew") -> bool:
+        """Whether the crew may stay idle for a moment."""
+
+    def started(self, crew: "Crew", ready: bool) -> None:
+        """All workers of the crew got ready, or they never did."""
+
+
+class Crew:
+    """See the module. States: `starting`, `busy`, `idle`, `ending` (processes are being ended), `over`."""
+
+    def __init__(
+        self,
+        setup: RunSetup,
+        recorder: Recorder,
+        foreman: Foreman,
+        group: Group,
+        devices: List[Dict[str, Any]],
+        lease: Any,
+        entry: Entry,
+    ) -> None:
+        self.group = group
+        self.devices = devices
+        self.state = "ending"  # of nothing: the first `tick` starts the workers
+        self._setup = setup
+        self._recorder = recorder
+        self._foreman = foreman
+        self._lease = lease
+        self._entry: Optional[Entry] = entry
+        self._attempt: Optional[Attempt] = None
+        self._workers: List[Worker] = []
+        self._ready: Dict[str, float] = {}
+        self._done: Set[str] = set()
+        self._healthy = True
+        self._abandoned = False
+        self._deadline = float("inf")
+        self._end_reasons: Dict[str, str] = {}
+        self._kills = MemoryKills()
+        self._garbage_told = False
+        self._printing = ""  # the backend whose output the log's tail holds
+        self._window = Window(devices, setup.nonce, recorder.problem)
+
+    def tick(self, now: float) -> None:
+        """Do what is due; call after every turn of the event loop."""
+        for worker in self._workers:
+            worker.tick(now)
+        if self.state in ("starting", "busy", "idle"):
+            dead = next((worker for worker in self._workers if worker.returncode is not None), None)
+            if dead is not None:
+                self._died(dead)
+            elif now >= self._due():
+                self._overdue(now)
+            elif self.state == "idle":
+                self._look_for_work(now)
+        if self.state == "ending" and all(worker.gone for worker in self._workers):
+            self._ended(now)
+
+    def next_tick(self, now: float) -> float:
+        """Seconds until `tick` has something to do."""
+        if self.state == "ending":
+            return min([worker.next_tick(now) for worker in self._workers] or [0.0])
+        return max(0.0, self._due() - now)
+
+    def abandon(self) -> Optional[Entry]:
+        """Stop at once; the case that was on, and now has no result for its remaining backends."""
+        self._abandoned = True
+        entry, self._entry = self._entry, None
+        if self._attempt is not None:
+            self._finish_attempt()
+        self._end(politely=False)
+        return entry
+
+    # --- processes -------------------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> None:
+        assert self._entry is not None
+        item = self._entry.item()
+        self._ready, self._done, self._healthy = {}, set(), True
+        self._kills = MemoryKills()
+        self._window.before_start()
+        self.state = "starting"
+        self._deadline = now + seconds(item.get("compile_timeout_s"), DEFAULT_COMPILE_TIMEOUT_S)
+        port = _free_port() if self.group.gang > 1 else 0
+        for rank, device in enumerate(self.devices if self.group.gang > 1 else self.devices[:1]):
+            if self._setup.is_script(self.group.payload) and rank:
+                break  # a program that takes several devices starts its own processes
+            marks = devices_module.mask(self.devices)
+            if self.group.gang > 1 and not self._setup.is_script(self.group.payload):
+                marks.update(_gang_variables(rank, self.group.gang, port))
+            try:
+                worker = self._setup.start_worker(device, self.group.payload, marks, self._on_message)
+            except StartError as error:
+                self._start_failed(str(error), "")
+                return
+            self._workers.append(worker)
+            self._recorder.journal.append(
+                "worker_starting",
+                worker=worker.name,
+                devices=[each["uuid"] for each in self.devices],
+                payload=self.group.payload,
+            )
+
+    def _start_failed(self, reason: str, log_tail: str) -> None:
+        assert self._entry is not None
+        entry, self._entry = self._entry, None
+        self._recorder.give_up(entry, "error", reason, self.devices, log_tail)
+        self._end(politely=False)
+        self._foreman.started(self, ready=False)
+
+    def _end(self, politely: bool) -> None:
+        self.state = "ending"
+        for worker in self._workers:
+            worker.stop(politely)
+
+    def _ended(self, now: float) -> None:
+        for worker in self._workers:
+            code = worker.returncode
+            assert code is not None
+            self._recorder.journal.append(
+                "worker_exited",
+                worker=worker.name,
+                exit_code=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                reason=self._end_reasons.get(worker.name),
+            )
+        self._workers = []
+        if self._entry is None and not self._abandoned:
+            self._entry = self._foreman.next_entry(self)
+        if self._entry is None:
+            self.state = "over"
+            self._lease.release()
+        else:
+            self._start(now)
+
+    # --- one case --------------------------------------------------------------------------------------------
+
+    def _begin_case(self, now: float) -> None:
+        assert self._entry is not None
+        entry, item = self._entry, self._entry.item()
+        slack_s = self._setup.slack_s(self.group.payload)
+        self._attempt = Attempt(item, entry.remaining(), entry.attempt, now, slack_s)
+        self._done = set()
+        self.state = "busy"
+        self._deadline = float("inf")
+        self._printing = ""
+        lead = self._workers[0]
+        lead.drain()
+        lead.mark()
+        self._recorder.case_started(self._attempt, lead.name, self.devices)
+        case = {name: value for name, value in item.items() if name != "done"}
+        case["backends"] = list(self._attempt.remaining)
+        for worker in self._workers:
+            worker.send({"type": "case", "case": case, "attempt": entry.attempt})
+
+    def _on_message(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        now = time.monotonic()
+        kind = message.get("type")
+        lead = bool(self._workers) and worker is self._workers[0]
+        if kind == "ready" and worker.name not in self._ready:
+            self._ready[worker.name] = now
+            self._recorder.worker_ready(worker.name, self.devices, self.group.payload, message, lead)
+            if self.state == "starting" and len(self._ready) == len(self._workers):
+                self._foreman.started(self, ready=True)
+                self._begin_case(now)
+        elif kind == "phase" and lead and self._attempt is not None:
+            self._phase(worker, message, now)
+        elif kind == "measurement" and lead and self._attempt is not None:
+            sent = message.get("measurement")
+            if isinstance(sent, dict):
+                worker.drain()
+                self._record(sent, str(message.get("asked") or sent.get("backend")), now)
+        elif kind == "case_done" and self.state == "busy":
+            self._done.add(worker.name)
+            self._healthy = self._healthy and message.get("healthy") is not False
+            if len(self._done) == len(self._workers):
+                self._case_over(now)
+            elif lead:
+                self._deadline = now + GANG_END_S
+        elif kind == "garbage" and not self._garbage_told:
+            self._garbage_told = True
+            self._recorder.problem(f"worker {worker.name} sent what is no message: {message.get('reason')}")
+
+    def _phase(self, worker: Worker, message: Mapping[str, Any], now: float) -> None:
+        assert self._attempt is not None
+        backend, phase = str(message.get("backend")), str(message.get("phase"))
+        if backend != self._printing:
+            self._printing = backend
+            worker.mark()
+        self._attempt.phase(backend, phase, now)
+        if phase == "measure" and backend in self._attempt.remaining:
+            self._window.open()
+        self._recorder.phase(self._attempt, worker.name, backend, phase)
+
+    def _record(self, sent: Mapping[str, Any], asked: str, now: float) -> None:
+        assert self._attempt is not None
+        assert self._entry is not None
+        lead = self._workers[0]
+        if asked not in self._attempt.item["backends"]:
+            self._recorder.problem(f"worker {lead.name} reported a backend nobody asked for: {asked!r:.100}")
+            return
+        telemetry = self._window.close(self._workers)
+        self._recorder.measurement(sent, asked, self._attempt, self.devices, now, telemetry, lead.log.tail())
+        self._attempt.reported(asked, now)
+        self._entry.done.add(asked)
+
+    def _fail(self, status: str, reason: str, now: float) -> None:
+        """The backend that is on gets this result instead of one of its own."""
+        assert self._attempt is not None
+        if self._attempt.in_flight is not None:
+            backend = self._attempt.in_flight
+            self._record(failure(backend, status, reason), backend, now)
+
+    def _case_over(self, now: float) -> None:
+        assert self._attempt is not None
+        while self._attempt.in_flight is not None:
+            self._fail("error", "the payload ended the case without a result for this backend", now)
+        self._finish_attempt()
+        self._entry = None
+        if not self._healthy:
+            self._end_reasons[self._workers[0].name] = "reported itself unhealthy"
+            self._end(politely=True)
+            return
+        self.state = "idle"
+        self._deadline = now + 10.0
+        self._look_for_work(now)
+
+    def _finish_attempt(self) -> None:
+        assert self._attempt is not None
+        self._window.close(())
+        self._recorder.case_finished(self._attempt, self._workers[0].name, self.devices)
+        self._attempt = None
+
+    def _look_for_work(self, now: float) -> None:
+        self._entry = self._foreman.next_entry(self)
+        if self._entry is not None:
+            self._begin_case(now)
+        elif not self._foreman.may_wait(self):
+            self._end(politely=True)
+
+    # --- what goes wrong -------------------------------------------------------------------------------------
+
+    def _died(self, worker: Worker) -> None:
+        assert worker.returncode is not None
+        now = time.monotonic()
+        out_of_memory = self._kills.verdict(worker.returncode)
+        reason = out_of_memory or describe(worker.returncode)
+        if len(self._workers) > 1:
+            reason = f"rank {self._workers.index(worker)}: {reason}"
+        self._end_reasons[worker.name] = reason
+        if self.state == "starting":
+            self._start_failed(f"the worker ended before it was ready: {reason}", worker.log.tail())
+        elif self.state == "idle":
+            self._end(politely=False)
+        else:
+            self._broke("oom" if out_of_memory else "crashed", reason, now)
+
+    def _due(self) -> float:
+        return min(self._deadline, self._attempt.deadline() if self._attempt is not None else float("inf"))
+
+    def _overdue(self, now: float) -> None:
+        lead = self._workers[0]
+        if self.state == "starting":
+            reason = "the worker was not ready within compile_timeout_s"
+            self._end_reasons[lead.name] = reason
+            lead.drain()
+            self._start_failed(reason, lead.log.tail())
+        elif self.state == "idle":
+            self._end(politely=True)
+        else:
+            assert self._attempt is not None
+            reason = self._attempt.overdue(now) or "another rank of the gang did not end the case"
+            self._end_reasons[lead.name] = reason
+            lead.drain()
+            self._broke("timeout", reason, now)
+
+    def _broke(self, status: str, reason: str, now: float) -> None:
+        """The workers cannot go on with this case: note it, end them, and try the rest of the case once more."""
+        assert self._attempt is not None
+        assert self._entry is not None
+        entry = self._entry
+        killed = status != "timeout" and self._attempt.in_flight is not None
+        # One that died before it said what it does names no backend: the whole case gets a second chance.
+        blameless = killed and not self._attempt.begun and not entry.kills
+        entry.kills += killed
+        if not blameless:
+            self._fail(status, reason, now)
+        if entry.kills >= MOST_KILLS:
+            while self._attempt.in_flight is not None:
+                self._fail(
+                    "crashed",
+                    f"not tried: this case has already ended {MOST_KILLS} workers; last: {reason}",
+                    now,
+                )
+        again = bool(self._attempt.remaining)
+        self._finish_attempt()
+        entry.attempt += 1
+        self._entry = entry if again else None
+        self._end(politely=False)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: Tuple[str, int] = probe.getsockname()
+        return port[1]
+
+
+def _gang_variables(rank: int, size: int, port: int) -> Dict[str, str]:
+    """What torch.distributed reads; every rank sees all of the gang's devices, as under torchrun."""
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }

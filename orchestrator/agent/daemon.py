@@ -1,0 +1,131 @@
+"""The agent as a process: takes the run's lock, cleans up after a dead predecessor, supervises, and says how it ended.
+
+It is started by `launcher` with the secrets on standard input, and a descriptor on which it tells its starter that it lives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from typing import Any, Dict, Mapping
+
+from . import AGENT_VERSION, lock, procs
+from .devices import DeviceError, discover
+from .history import History
+from .journal import Journal, JournalFull
+from .leases import Leases
+from .paths import RunPaths, read_json, write_json
+from .runsetup import RunSetup
+from .supervisor import Supervisor
+from .wire import portable
+
+LEASE_VARIABLE = "FARBENCH_LEASE_DIR"
+"""Another folder for the leases of GPUs: for hosts on which several users must not share one, and for tests."""
+
+
+def main(workdir: str, run_id: str, tell_fd: str) -> None:
+    """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on `tell_fd`."""
+    os.umask(0o077)
+    tell = int(tell_fd)
+    paths = RunPaths(workdir, run_id)
+    secrets = json.loads(sys.stdin.buffer.read().decode("utf-8"))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    lock_fd = lock.acquire(paths)
+    if lock_fd is None:
+        os.write(tell, b"already")
+        return
+    signal.signal(signal.SIGHUP, lambda *_: None)  # a terminal that goes away is none of our business
+    try:
+        job = read_json(paths.job)
+        if not isinstance(job, dict):
+            raise ValueError(f"{paths.job} is no job")
+        _bury_predecessor(paths, str(job["nonce"]))
+        history = History.replay(paths.journal)
+        journal = Journal(paths)
+        _introduce(paths, journal, job)
+    except Exception as error:  # the boundary of the start: whoever waits for us must hear of it
+        traceback.print_exc()
+        os.write(tell, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
+        raise SystemExit(1) from error
+    os.write(tell, b"ok")
+    os.close(tell)
+    try:
+        _work(paths, job, secrets, journal, history)
+    except JournalFull as error:
+        print(f"the journal cannot grow any more: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
+    except Exception:  # noqa: BLE001 - the process's boundary: tell people, let no worker live on, fail
+        traceback.print_exc()
+        journal.append("problem", message=f"the agent failed: {traceback.format_exc(limit=-3)}"[:4000])
+        journal.close()
+        raise SystemExit(70) from None
+    finally:
+        procs.end_marked(str(job["nonce"]), grace_s=0.0)
+
+
+def _work(
+    paths: RunPaths, job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal, history: History
+) -> None:
+    devices = _devices(job, journal)
+    leases = Leases(
+        paths.workdir, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]}
+    )
+    selector = selectors.DefaultSelector()
+    setup = RunSetup(paths, job, secrets, selector)
+    supervisor = Supervisor(setup, journal, history, devices, leases, selector)
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
+    signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
+    state = supervisor.run()
+    shutil.rmtree(paths.work, ignore_errors=True)
+    if state == "stopped":
+        journal.append(
+            "problem", message="the agent was asked to end by a signal; launched again, it goes on"
+        )
+    else:
+        journal.append("agent_finished", state=state, counts=history.counts, batch=supervisor.newest_batch)
+    journal.close()
+
+
+def _devices(job: Mapping[str, Any], journal: Journal) -> "list[Dict[str, Any]]":
+    try:
+        devices, problems = discover(job.get("devices", "all"), os.environ)
+    except DeviceError as error:
+        devices, problems = [], [str(error)]
+    for problem in problems:
+        journal.append("problem", message=problem)
+    journal.append("devices", devices=devices)
+    return devices
+
+
+def _bury_predecessor(paths: RunPaths, nonce: str) -> None:
+    """End what a killed agent left running, and remove half-used working folders."""
+    before = read_json(paths.identity)
+    nonces = {nonce}
+    if isinstance(before, dict) and isinstance(before.get("nonce"), str):
+        nonces.add(before["nonce"])
+    for each in nonces:
+        procs.end_marked(each, grace_s=0.0)
+    shutil.rmtree(paths.work, ignore_errors=True)
+    os.makedirs(paths.work, mode=0o700, exist_ok=True)
+
+
+def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any]) -> None:
+    identity = {**procs.identity(), "nonce": job["nonce"], "run_id": job["run_id"]}
+    write_json(paths.identity, identity)
+    journal.append(
+        "agent_started",
+        host=job["host"],
+        python=portable(sys.executable),
+        version=platform.python_version(),
+        hostname=socket.gethostname(),
+        agent_version=AGENT_VERSION,
+        **identity,
+    )
+    journal.sync()

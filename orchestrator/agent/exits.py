@@ -1,0 +1,48 @@
+"""How a process ended, in words; and whether the kernel's out-of-memory killer had a hand in it."""
+
+from __future__ import annotations
+
+import signal
+from typing import Optional
+
+from . import procs
+
+
+def describe(returncode: int) -> str:
+    """`killed by signal 9 (SIGKILL)` or `exit code 1`, from what `Popen.returncode` says."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"killed by signal {-returncode} ({signal.Signals(-returncode).name})"
+    except ValueError:
+        return f"killed by signal {-returncode}"
+
+
+class MemoryKills:
+    """Counts of the out-of-memory killer at one moment: of our control group, and of the whole host."""
+
+    def __init__(self) -> None:
+        self._group = procs.oom_kills()
+        self._host = _host_kills()
+
+    def verdict(self, returncode: int) -> Optional[str]:
+        """A reason if a process that ended like this since then was (probably) killed for want of memory, else None."""
+        if returncode != -signal.SIGKILL:
+            return None
+        if _grown(self._group, procs.oom_kills()):
+            return f"{describe(returncode)}: out of host memory (the limit of its control group)"
+        if _grown(self._host, _host_kills()):
+            return f"{describe(returncode)}: probably out of host memory (the kernel ended a process for it meanwhile)"
+        return None
+
+
+def _grown(before: Optional[int], now: Optional[int]) -> bool:
+    return before is not None and now is not None and now > before
+
+
+def _host_kills() -> Optional[int]:
+    try:
+        with open("/proc/vmstat", encoding="ascii") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), None)
+    except (OSError, ValueError):
+        return None

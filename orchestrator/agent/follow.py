@@ -1,0 +1,115 @@
+"""Streaming a run's journal to the controller as it grows, and taking the controller's requests meanwhile."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+from typing import Any, Mapping, Optional
+
+from . import lock
+from .channel import Channel
+from .journal import last_event, state_of
+from .launcher import enqueue, request
+from .paths import RunPaths
+from .watch import Watch
+
+ALIVE_EVERY_S = 5.0
+LOOK_EVERY_S = 1.0
+_CHUNK = 1 << 18
+
+
+def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
+    """Send the journal from byte `offset` on, in whole lines, until its agent is gone or nobody listens.
+
+    Holds a shared lock meanwhile: an agent whose queue stays open and empty asks whether anyone still follows."""
+    follower = os.open(paths.followers, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(follower, fcntl.LOCK_SH)
+    journal = _Tail(paths.journal, offset)
+    watch = Watch(paths.journal)
+    alive_at = 0.0
+    try:
+        while not channel.closed:
+            alive = lock.is_held(paths)  # looked at before the journal: what it wrote before it went is sent
+            now = time.monotonic()
+            if now >= alive_at:
+                channel.send({"type": "alive", "agent": alive, "time": time.time()})
+                alive_at = now + ALIVE_EVERY_S
+            while True:
+                data = journal.read()
+                if not data:
+                    break
+                channel.send(
+                    {"type": "events", "offset": journal.offset - len(data), "length": len(data)}, data
+                )
+            if not alive:
+                channel.send({"type": "end", "state": end_state(paths), "offset": journal.offset})
+                return
+            watch.wait([channel.input_fd], min(LOOK_EVERY_S, alive_at - time.monotonic()), journal.ending)
+            if select.select([channel.input_fd], [], [], 0)[0]:
+                channel.read_available()
+                for message in channel.messages():
+                    obey(paths, message)
+    except BrokenPipeError:
+        pass  # the connection is gone; the agent goes on
+    finally:
+        watch.close()
+        journal.close()
+        os.close(follower)
+
+
+def obey(paths: RunPaths, message: Mapping[str, Any]) -> None:
+    """One control line of a follower. What is not known is passed over: the controller may be newer."""
+    kind = message.get("type")
+    if kind == "cancel":
+        request(paths, {"type": "cancel"})
+    elif kind == "release" and isinstance(message.get("case_ids"), list):
+        request(paths, {"type": "release", "case_ids": message["case_ids"]})
+    elif kind == "enqueue" and isinstance(message.get("items"), list):
+        # An `id` tells a case that is offered again from a message that is only said again.
+        more = {"id": message["id"]} if "id" in message else {}
+        enqueue(paths, message["items"], bool(message.get("sealed")), **more)
+
+
+def end_state(paths: RunPaths) -> str:
+    """How a run without an agent stands. One that finished before it saw the newest batch is not over: `dead`."""
+    event = last_event(paths.journal)
+    state = state_of(event)
+    batches = paths.batches()
+    if state == "finished" and batches and batches[-1] > str(event.get("batch", "")):
+        return "dead"
+    return state
+
+
+class _Tail:
+    """Whole lines of a growing file."""
+
+    def __init__(self, path: str, offset: int) -> None:
+        self.offset = offset
+        self.ending = False  # whether the last word of an agent has been read
+        self._path = path
+        self._fd: Optional[int] = None
+
+    def read(self) -> bytes:
+        """The next whole lines, some 256 KiB at a time; b"" when there are none yet."""
+        if self._fd is None:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b""
+        size = _CHUNK
+        while True:
+            data = os.pread(self._fd, size, self.offset)
+            end = data.rfind(b"\n") + 1
+            if end or len(data) < size:
+                break
+            size *= 4  # one line is longer than that
+        if end:
+            self.offset += end
+            self.ending = b'"type":"agent_finished"' in data[max(0, end - 4096) : end]
+        return data[:end]
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)

@@ -1,0 +1,43 @@
+"""The lock that says whether a run's agent lives: it dies with its holder, whatever a PID may say later."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from typing import Optional
+
+from .paths import RunPaths
+
+
+def acquire(paths: RunPaths, wait_s: float = 2.0) -> Optional[int]:
+    """The run's lock as a descriptor that must stay open, or None when an agent lives.
+
+    It is tried for a moment, because whoever only looks (`is_held`) holds it for a microsecond too."""
+    fd = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(fd)
+                return None
+            time.sleep(0.02)
+            continue
+        return fd
+
+
+def is_held(paths: RunPaths) -> bool:
+    """Whether the run's agent lives."""
+    try:
+        fd = os.open(paths.lock, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,136 @@
+"""The cases that wait on this host: grouped by payload in the order in which they came, each kept small."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from typing import (
+    Any,
+    Callable,
+    Deque,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+)
+
+from .wire import dump
+
+
+class Group(NamedTuple):
+    """What one set of workers can serve: a payload, on so many devices at once."""
+
+    payload: str
+    gang: int
+
+
+class Entry:
+    """One case to be measured once: anywhere, or on the device or device model that `target` names."""
+
+    __slots__ = ("_blob", "attempt", "case_id", "done", "group", "kills", "target")
+
+    def __init__(
+        self, item: Mapping[str, Any], target: Optional[str], done: Iterable[str], attempt: int
+    ) -> None:
+        self.case_id = str(item["case_id"])
+        self.group = group_of(item)
+        self.target = target
+        self.done: Set[str] = set(done)
+        self.attempt = attempt
+        self.kills = 0
+        self._blob = dump(item)  # a parsed case takes ten times the room, and there may be tens of thousands
+
+    def item(self) -> Dict[str, Any]:
+        """The case as it came."""
+        item = json.loads(self._blob.decode("ascii"))
+        assert isinstance(item, dict)
+        return item
+
+    def remaining(self) -> List[str]:
+        """Backends still to be measured, in order."""
+        return [backend for backend in self.item()["backends"] if backend not in self.done]
+
+
+def group_of(item: Mapping[str, Any]) -> Group:
+    """The group a queue item belongs to."""
+    return Group(str(item["payload"]), max(1, int(item.get("devices_per_case") or 1)))
+
+
+class CaseQueue:
+    """Entries that nobody works on. Groups keep the order in which their first case came."""
+
+    def __init__(self) -> None:
+        self._groups: "OrderedDict[Group, Dict[Optional[str], Deque[Entry]]]" = OrderedDict()
+        self._started: Set[str] = set()
+
+    def __len__(self) -> int:
+        return sum(len(waiting) for lanes in self._groups.values() for waiting in lanes.values())
+
+    def add(self, entry: Entry) -> None:
+        """Put a case at the end of its group."""
+        self._lane(entry).append(entry)
+
+    def put_back(self, entry: Entry) -> None:
+        """Put a case that was taken at the head of its group."""
+        self._lane(entry).appendleft(entry)
+
+    def groups(self) -> Iterator[Group]:
+        """Groups in which a case waits, in order."""
+        return iter([group for group, lanes in self._groups.items() if any(lanes.values())])
+
+    def has(self, group: Group, targets: Sequence[Optional[str]]) -> bool:
+        """Whether a case of the group waits that may run under one of these targets."""
+        lanes = self._groups.get(group, {})
+        return any(lanes.get(target) for target in targets)
+
+    def take(self, group: Group, targets: Sequence[Optional[str]]) -> Optional[Entry]:
+        """The next case of the group for one of these targets; it counts as started from now on."""
+        lanes = self._groups.get(group, {})
+        for target in targets:
+            waiting = lanes.get(target)
+            if waiting:
+                entry = waiting.popleft()
+                self._started.add(entry.case_id)
+                return entry
+        return None
+
+    def drop(self, payload: str, target: Optional[str] = None) -> List[Entry]:
+        """Take out every case of a payload (or those that may only run on `target`), to be ended without measuring."""
+        dropped: List[Entry] = []
+        for group, lanes in self._groups.items():
+            for lane, waiting in lanes.items():
+                if group.payload == payload and target in (None, lane):
+                    dropped += waiting
+                    waiting.clear()
+        return dropped
+
+    def drop_group(self, group: Group) -> List[Entry]:
+        """Take out every case of a group."""
+        dropped = [entry for waiting in self._groups[group].values() for entry in waiting]
+        self._groups[group].clear()
+        return dropped
+
+    def release(self, case_ids: Iterable[str]) -> List[str]:
+        """Take out those of the cases of which nothing has been started; their ids, each once."""
+        wanted = set(case_ids) - self._started
+        return self._take_out(lambda entry: entry.case_id in wanted and not entry.done)
+
+    def release_all(self) -> List[str]:
+        """Take out every case; their ids, each once."""
+        return self._take_out(lambda entry: True)
+
+    def _take_out(self, chosen: Callable[[Entry], bool]) -> List[str]:
+        out: "OrderedDict[str, None]" = OrderedDict()
+        for lanes in self._groups.values():
+            for lane, waiting in lanes.items():
+                out.update((entry.case_id, None) for entry in waiting if chosen(entry))
+                lanes[lane] = deque(entry for entry in waiting if not chosen(entry))
+        return list(out)
+
+    def _lane(self, entry: Entry) -> Deque[Entry]:
+        return self._groups.setdefault(entry.group, {}).setdefault(entry.target, deque())

@@ -1,0 +1,132 @@
+"""How this run starts its workers: from the job, the secrets, and what the host has."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import selectors
+import shutil
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from .logs import LogFile, Redactor
+from .paths import RunPaths, checked_relative
+from .wire import native
+from .worker import Worker
+
+SCRIPT_SLACK_S = 20.0
+"""The runner of script payloads keeps the time itself, so that it can save what was printed; we only watch it."""
+
+# The agent's own Python, isolated: a payload's PYTHONPATH or site packages are none of the runner's business.
+_RUNNER = "import sys; sys.path.insert(0, sys.argv[1]); from farbench_agent.script_payload import main; main(*sys.argv[2:])"
+
+
+class StartError(Exception):
+    """A worker could not even be started; the message is a measurement's reason."""
+
+
+class RunSetup:
+    """Everything a worker's start needs; one object a run."""
+
+    def __init__(
+        self,
+        paths: RunPaths,
+        job: Mapping[str, Any],
+        secrets: Mapping[str, str],
+        selector: selectors.BaseSelector,
+    ) -> None:
+        self.paths = paths
+        self.job = job
+        self.nonce = str(job["nonce"])
+        self.redactor = Redactor(secrets.values())
+        self._secrets = dict(secrets)
+        self._selector = selector
+        self._serial = _newest_serial(paths.logs)
+
+    def payload(self, name: str) -> Mapping[str, Any]:
+        """What the job says of a payload. Raises StartError for an unknown one."""
+        payload = self.job.get("payloads", {}).get(name)
+        if not isinstance(payload, dict):
+            raise StartError(f"the job knows no payload {name!r}")
+        return payload
+
+    def is_script(self, name: str) -> bool:
+        """Whether a payload is any program, run once a case, and no worker of its own."""
+        return (self.job.get("payloads", {}).get(name) or {}).get("kind") == "script"
+
+    def slack_s(self, name: str) -> float:
+        """How much later than a case's own limit we act."""
+        return SCRIPT_SLACK_S if self.is_script(name) else 0.0
+
+    def environment(self) -> Dict[str, str]:
+        """The user's variables for payload processes, secrets among them."""
+        env = {str(name): str(value) for name, value in (self.job.get("env") or {}).items()}
+        return {**env, **self._secrets}
+
+    def start_worker(
+        self,
+        device: Mapping[str, Any],
+        payload: str,
+        marks: Mapping[str, str],
+        on_message: Callable[[Worker, Dict[str, Any]], None],
+    ) -> Worker:
+        """A new worker process for a payload. Raises StartError."""
+        self._serial += 1
+        name = f"{device['kind']}{device['index']}-{self._serial:03d}"
+        argv, activate = self._command(payload)
+        # Libraries drop files where they stand; this folder goes with the run, never with somebody's home.
+        cwd = os.path.join(self.paths.work, name)
+        try:
+            os.makedirs(cwd, mode=0o700, exist_ok=True)
+            log = LogFile(self.paths.log(name), self.redactor)
+            worker = Worker(name, self.nonce, self._selector, log, on_message)
+            worker.start(argv, self.environment(), marks, activate, cwd)
+        except OSError as error:
+            raise StartError(self._why(error, argv)) from error
+        except ValueError as error:  # a zero byte in an argument or a variable
+            raise StartError(f"cannot start {argv[0]}: {error}") from error
+        return worker
+
+    def clean_up(self, worker: str) -> None:
+        """Remove the folder a worker stood in."""
+        shutil.rmtree(os.path.join(self.paths.work, worker), ignore_errors=True)
+
+    def _command(self, payload: str) -> "tuple[List[str], Optional[str]]":
+        config = self.payload(payload)
+        if config.get("kind") == "script":
+            # It applies `activate` to the program, not to itself.
+            runner = [sys.executable, "-I", "-X", "utf8", "-c", _RUNNER]
+            return [*runner, self.paths.agent, self.paths.workdir, self.paths.run_id, payload], None
+        script = os.path.join(self.paths.root, checked_relative(native(str(config.get("script")))))
+        activate = self.job.get("activate")
+        return [payload_python(self.job), script], str(activate) if activate else None
+
+    def _why(self, error: OSError, argv: List[str]) -> str:
+        if error.errno == errno.E2BIG:
+            name, size = max(
+                ((name, len(value)) for name, value in self.environment().items()),
+                key=lambda pair: pair[1],
+                default=("?", 0),
+            )
+            return (
+                f"cannot start {argv[0]}: {error.strerror}; the largest variable is {name} with {size} bytes"
+            )
+        where = error.filename if isinstance(error.filename, str) else argv[0]
+        return f"cannot start {argv[0]}: {error.strerror or error} ({where})"
+
+
+def payload_python(job: Mapping[str, Any]) -> str:
+    """The interpreter of the payloads: the job's, else ours."""
+    python = job.get("python")
+    return os.path.expanduser(native(str(python))) if python else sys.executable
+
+
+def _newest_serial(logs: str) -> int:
+    """The highest number in the names of workers that left a log here."""
+    try:
+        names = os.listdir(logs)
+    except OSError:
+        return 0
+    found = (re.search(r"-(\d+)\.log", name) for name in names)
+    return max((int(match.group(1)) for match in found if match), default=0)

@@ -1,0 +1,262 @@
+"""The worker of script payloads: runs any program once a case and backend, and reports what it printed.
+
+It is a process of its own beside the agent, under the agent's Python, and speaks the protocol of every worker. So the
+agent treats all payloads alike, and results of any size are read where they cannot make it slow or big.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence
+
+from . import procs
+from .attempt import DEFAULT_TIMEOUT_S, seconds
+from .exits import MemoryKills, describe
+from .paths import RunPaths, read_json
+from .runsetup import payload_python
+from .script_folder import Folder
+from .script_results import LARGEST_DOCUMENT, JsonLineFilter, Outcome, ResultsError, measurements, read_rows
+from .spawning import command_line, die_with_parent
+from .wire import dump, native
+from .worker import WORKER_VARIABLE
+
+TERM_GRACE_S = 2.0
+_CHUNK = 1 << 16
+
+
+def main(workdir: str, run_id: str, payload: str) -> None:
+    """Serve cases until told to end."""
+    os.umask(0o077)
+    incoming = int(os.environ.pop("FARBENCH_WORKER_IN"))
+    outgoing = int(os.environ.pop("FARBENCH_WORKER_OUT"))
+    for fd in (incoming, outgoing):
+        os.set_inheritable(fd, False)
+    paths = RunPaths(workdir, run_id)
+    job = read_json(paths.job)
+    runner = _Runner(paths, job, job["payloads"][payload], payload, outgoing)
+    signal.signal(signal.SIGTERM, _end)
+    runner.send({"type": "ready", "import_s": 0.0, "environment": runner.environment()})
+    with open(incoming, "rb") as messages:
+        for line in messages:
+            message = json.loads(line.decode("utf-8"))
+            if message["type"] == "exit":
+                return
+            if message["type"] == "case":
+                runner.run_case(message["case"], int(message["attempt"]))
+
+
+def _end(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+class _Runner:
+    def __init__(
+        self, paths: RunPaths, job: Mapping[str, Any], config: Mapping[str, Any], payload: str, outgoing: int
+    ) -> None:
+        self._paths = paths
+        self._job = job
+        self._config = config
+        self._payload = payload
+        self._outgoing = outgoing
+        self._worker = os.environ[WORKER_VARIABLE]
+        self._nonce = os.environ[procs.NONCE_VARIABLE]
+        results = config.get("results") or {}
+        self._source = str(results.get("from") or "stdout")
+        self._format = str(results.get("format") or "json_lines")
+        self._bell, bell_writer = os.pipe()
+        for fd in (self._bell, bell_writer):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(bell_writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def environment(self) -> Dict[str, Any]:
+        """What tells this host's results from those of another time."""
+        return {
+            "kind": "script",
+            "python": payload_python(self._job) if self._config.get("python") else None,
+            "system": platform.platform(),
+            "machine": platform.machine(),
+        }
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Tell the agent."""
+        view = memoryview(dump(message) + b"\n")
+        while view:
+            view = view[os.write(self._outgoing, view) :]
+
+    def run_case(self, case: Mapping[str, Any], attempt: int) -> None:
+        """Every backend asked for, one after the other."""
+        for backend in case["backends"]:
+            self.send({"type": "phase", "backend": backend, "phase": "measure"})
+            for measurement in self._run(case, backend, attempt):
+                # A row may name a backend of its own; `asked` is the one that this execution was for.
+                self.send({"type": "measurement", "measurement": measurement, "asked": backend})
+        self.send({"type": "case_done", "healthy": True})
+
+    def _run(self, case: Mapping[str, Any], backend: str, attempt: int) -> List[Dict[str, Any]]:
+        keys = [str(key) for key in self._config.get("keys") or ()]
+        several = self._worker if self._job.get("replicate_devices") else ""
+        folder = Folder(self._paths, str(case["case_id"]), backend, attempt, several)
+        try:
+            folder.fill(self._config.get("files") or {}, executable=not self._config.get("python"))
+            argv = self._argv(case, backend, folder)
+            with tempfile.TemporaryFile(dir=folder.path) as spool:
+                outcome = self._execute(argv, folder.path, case, spool)
+                rows, outcome = self._rows(folder, spool, outcome)
+            folder.collect(self._config.get("collect") or ())
+        except OSError as error:
+            rows, outcome = (
+                [],
+                Outcome("error", f"{error.strerror or error}: {error.filename or folder.path}"),
+            )
+        finally:
+            folder.remove()
+        return measurements(rows, backend, keys, outcome)
+
+    def _argv(self, case: Mapping[str, Any], backend: str, folder: Folder) -> List[str]:
+        argv = [str(argument) for argument in case["commands"][backend]]
+        if self._config.get("python"):
+            return [payload_python(self._job), *argv]
+        if argv[0] in (self._config.get("files") or {}):
+            argv[0] = os.path.join(folder.path, native(argv[0]))
+        return argv
+
+    def _rows(
+        self, folder: Folder, spool: BinaryIO, outcome: Outcome
+    ) -> "tuple[List[Dict[str, Any]], Outcome]":
+        """The rows, and the outcome made worse if they cannot be read."""
+        try:
+            if self._source == "stdout":
+                spool.seek(0)
+                return read_rows(spool, self._format), outcome
+            with folder.open(self._source) as source:
+                return read_rows(source, self._format), outcome
+        except FileNotFoundError:
+            problem = f"it wrote no {self._source}"
+        except (ResultsError, ValueError) as error:
+            problem = str(error)
+        if outcome.status == "ok":
+            return [], Outcome("error", problem)
+        return [], Outcome(outcome.status, f"{outcome.reason}; {problem}")
+
+    # --- one execution ---------------------------------------------------------------------------------------
+
+    def _execute(self, argv: Sequence[str], cwd: str, case: Mapping[str, Any], spool: BinaryIO) -> Outcome:
+        limit_s = seconds(case.get("timeout_s"), DEFAULT_TIMEOUT_S)
+        kept = (procs.NONCE_VARIABLE, WORKER_VARIABLE, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+        marks = {name: os.environ[name] for name in kept if name in os.environ}
+        activate = self._job.get("activate")
+        line, environment = command_line(argv, {}, marks, str(activate) if activate else None)
+        kills = MemoryKills()
+        deadline = time.monotonic() + limit_s
+        try:
+            process = subprocess.Popen(
+                line,
+                env=environment,
+                cwd=os.fsencode(cwd),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=sys.stderr.fileno(),
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+        except (OSError, ValueError) as error:
+            return Outcome("error", f"cannot start {argv[0]}: {getattr(error, 'strerror', None) or error}")
+        try:
+            in_time = self._pump(process, spool, deadline)
+        finally:
+            self._end_all(process)
+        if not in_time:
+            return Outcome("timeout", f"it ran longer than timeout_s = {limit_s:g} s")
+        code = process.returncode
+        if code == 0:
+            return Outcome("ok")
+        out_of_memory = kills.verdict(code)
+        if out_of_memory:
+            return Outcome("oom", out_of_memory)
+        return Outcome("error" if code > 0 else "crashed", describe(code))
+
+    def _pump(self, process: "subprocess.Popen[bytes]", spool: BinaryIO, deadline: float) -> bool:
+        """Take its output until it is dead (known by wait, never by end-of-file); whether that was in time."""
+        assert process.stdout is not None
+        output = process.stdout.fileno()
+        os.set_blocking(output, False)
+        sink = _Sink(spool, self._source == "stdout", self._format)
+        with selectors.DefaultSelector() as selector:
+            selector.register(output, selectors.EVENT_READ)
+            selector.register(self._bell, selectors.EVENT_READ)
+            while process.poll() is None and time.monotonic() < deadline:
+                for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
+                    if key.fd == self._bell:
+                        _drain(self._bell)
+                    elif sink.take(output) == 0:
+                        selector.unregister(output)
+        in_time = process.poll() is not None
+        if not in_time:
+            self._end_all(process)
+        for _ in range(LARGEST_DOCUMENT // _CHUNK):
+            if sink.take(output) <= 0:
+                break
+        sink.close()
+        process.stdout.close()
+        return in_time
+
+    def _end_all(self, process: "subprocess.Popen[bytes]") -> None:
+        """End it and everything that it started, also what left its session."""
+        if process.poll() is None:
+            procs.end_group(process.pid, grace_s=TERM_GRACE_S)
+            process.wait()
+        procs.end_marked(self._nonce, _mark(self._worker), grace_s=0.0)
+
+
+class _Sink:
+    """Where a program's standard output goes: into the log, and what may be results into the spool as well."""
+
+    def __init__(self, spool: BinaryIO, wanted: bool, form: str) -> None:
+        self._spool: Optional[BinaryIO] = spool if wanted else None
+        self._filter = JsonLineFilter() if form == "json_lines" else None
+        self._left = LARGEST_DOCUMENT + 1  # one more: whoever reads it then sees that it is too long
+
+    def take(self, fd: int) -> int:
+        """Move what there is, at most 64 KiB: the number of bytes, 0 at the end of it, -1 when there is nothing now."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return -1
+        view = memoryview(data)
+        while view:
+            view = view[os.write(2, view) :]
+        self._keep(self._filter.feed(data) if self._filter else data)
+        return len(data)
+
+    def close(self) -> None:
+        """The stream has ended."""
+        if self._filter:
+            self._keep(self._filter.flush())
+        if self._spool is not None:
+            self._spool.flush()
+
+    def _keep(self, data: bytes) -> None:
+        if self._spool is not None and self._left > 0:
+            self._left -= self._spool.write(data[: self._left])
+
+
+def _mark(worker: str) -> bytes:
+    """The environment entry that every process of a worker carries."""
+    return os.fsencode(f"{WORKER_VARIABLE}={worker}")
+
+
+def _drain(fd: int) -> None:
+    try:
+        while os.read(fd, 4096):
+            pass
+    except BlockingIOError:
+        pass

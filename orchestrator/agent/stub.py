@@ -1,0 +1,209 @@
+"""The first program on a host: takes the files it lacks, then hands over to the agent's zip.
+
+It comes as source over standard input and must stand alone. The dialogue is described in docs/architecture.md.
+Everything it says goes to the original standard output, each line after the request's nonce; whatever else in this
+process prints (a library, a traceback) lands on standard error.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import socket
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any, Dict, Iterator, Optional
+
+CHUNK = 1 << 18
+HINTS = {
+    errno.ENOSPC: "free some space there, or set another `workdir`",
+    errno.EDQUOT: "your quota is used up: free some space there, or set another `workdir`",
+    errno.EACCES: "make it writable for this user, or set another `workdir`",
+    errno.EPERM: "make it writable for this user, or set another `workdir`",
+    errno.EROFS: "it is mounted read-only: set another `workdir`",
+    errno.EEXIST: "something that is no folder is in the way: set another `workdir`",
+    errno.ENOTDIR: "something that is no folder is in the way: set another `workdir`",
+}
+
+
+class Refused(Exception):
+    """This host cannot take the request; says which step failed, where and why."""
+
+    def __init__(self, step: str, path: str, error: str, hint: Optional[str] = None) -> None:
+        super().__init__(error)
+        self.answer = {"type": "refused", "step": step, "path": wire(path), "error": error, "hint": hint}
+
+
+def wire(path: str) -> str:
+    """A path as text that any JSON reader takes, whatever the locale or the bytes in it."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def failed(step: str, path: str, error: OSError) -> Refused:
+    """The refusal for an operating system error."""
+    return Refused(step, error.filename or path, error.strerror or str(error), HINTS.get(error.errno or 0))
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write every byte."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def read_exactly(source: Any, size: int) -> Iterator[bytes]:
+    """Pieces that add up to `size` bytes; ends the process quietly if the other side went away."""
+    while size:
+        piece = source.read(min(size, CHUNK))
+        if not piece:
+            raise SystemExit(1)
+        size -= len(piece)
+        yield piece
+
+
+def make_folders(workdir: str) -> str:
+    """Create the workdir and its cache for this user only; half-received files of dead uploads go."""
+    cache = os.path.join(workdir, "cache")
+    try:
+        for folder in (workdir, cache, os.path.join(workdir, "runs")):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        if not os.access(cache, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), cache)
+        for name in os.listdir(cache):
+            path = os.path.join(cache, name)
+            if name.startswith(".incoming-") and time.time() - os.stat(path).st_mtime > 3600:
+                os.unlink(path)
+    except FileNotFoundError:
+        pass  # another upload's leftovers, removed by someone else at this moment
+    except OSError as error:
+        raise failed("create the work folder", workdir, error) from error
+    return cache
+
+
+def take(source: Any, cache: str, sha256: str, size: int) -> None:
+    """Receive one file into the cache. It gets its name only when it is whole, right and on disk."""
+    target = os.path.join(cache, sha256)
+    incoming = os.path.join(cache, ".incoming-%s-%d" % (sha256[:16], os.getpid()))
+    digest = hashlib.sha256()
+    try:
+        fd = os.open(incoming, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            for piece in read_exactly(source, size):
+                digest.update(piece)
+                write_all(fd, piece)
+            if digest.hexdigest() != sha256:
+                raise Refused("check the upload", target, "content is not what was announced", "try again")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(incoming, target)
+    except OSError as error:
+        raise failed("store the uploaded files", target, error) from error
+    finally:
+        if os.path.lexists(incoming):
+            os.unlink(incoming)
+
+
+def whole(cache: str, sha256: str, size: int) -> bool:
+    """Whether the cache has this file; one of another size was damaged and is taken again."""
+    try:
+        found = os.stat(os.path.join(cache, sha256))
+    except OSError:
+        return False
+    if found.st_size != size:
+        return False
+    os.utime(os.path.join(cache, sha256))  # what is used is not what garbage collection looks for
+    return True
+
+
+def leftover(source: Any) -> bytes:
+    """What the buffered reader already took from the descriptor but nobody has read."""
+    os.set_blocking(0, False)
+    try:
+        data = source.peek()
+        return bytes(source.read(len(data))) if data else b""
+    finally:
+        os.set_blocking(0, True)
+
+
+def main() -> None:
+    """Answer one request."""
+    os.umask(0o077)
+    output = os.dup(1)
+    os.dup2(2, 1)
+    source = sys.stdin.buffer
+    request = json.loads(source.readline().decode("utf-8"))
+    nonce = request["nonce"].encode("ascii")
+
+    def send(message: Dict[str, Any]) -> None:
+        write_all(output, nonce + b" " + json.dumps(message).encode("ascii") + b"\n")
+
+    # The bytes of a path are UTF-8 whatever the locale says; `fsdecode` gives the text that stands for them here.
+    asked = os.fsdecode(request["workdir"].encode("utf-8", "surrogateescape"))
+    workdir = os.path.expanduser(asked)
+    try:
+        if workdir.startswith("~"):
+            raise Refused("find the work folder", asked, "this user has no home folder here", "set `workdir`")
+        workdir = os.path.abspath(workdir)
+        cache = make_folders(workdir)
+        # A digest becomes a file name below, so it must be one.
+        files = [(bytes.fromhex(sha256).hex(), int(size)) for sha256, size in request["files"]]
+        missing = [(sha256, size) for sha256, size in files if not whole(cache, sha256, size)]
+        send(
+            {
+                "type": "hello",
+                "missing": [sha256 for sha256, _ in missing],
+                "workdir": wire(workdir),
+                "python": wire(sys.executable),
+                "version": "%d.%d.%d" % sys.version_info[:3],
+                "uid": os.getuid(),
+                "hostname": socket.gethostname(),
+                "boot_id": boot_id(),
+                "time": time.time(),
+            }
+        )
+        for sha256, size in missing:
+            take(source, cache, sha256, size)
+        if missing:
+            sync_folder(cache)
+    except Refused as refusal:
+        send(refusal.answer)
+        raise SystemExit(1) from None
+    agent = os.path.join(cache, bytes.fromhex(request["agent"]).hex())
+    sys.path.insert(0, agent)
+    from farbench_agent.commands import dispatch  # type: ignore[import-not-found]
+
+    dispatch(
+        request["command"],
+        SimpleNamespace(
+            nonce=request["nonce"],
+            workdir=workdir,
+            agent=agent,
+            input_fd=0,
+            output_fd=output,
+            pending=leftover(source),
+        ),
+    )
+
+
+def boot_id() -> str:
+    """The id of this boot, or an empty string where the system has none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def sync_folder(path: str) -> None:
+    """Make renames in a folder survive a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    main()

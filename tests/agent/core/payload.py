@@ -1,0 +1,104 @@
+"""A stdlib-only payload that speaks the worker protocol and does what its case's `params` ask of it.
+
+`params["does"]` maps a backend to what it does: `ok` (the default), `kill`, `exit`, `hang`, `deaf` (hangs and ignores
+SIGTERM), `nan`, `noise`, `stray` (starts a process in a session of its own, then hangs), `secret`, `unhealthy`.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+if os.environ.get("PAYLOAD_CANNOT_START"):
+    raise ImportError("libbroken.so: cannot open shared object file")
+
+incoming = os.fdopen(int(os.environ["FARBENCH_WORKER_IN"]), "rb")
+outgoing = os.fdopen(int(os.environ["FARBENCH_WORKER_OUT"]), "wb")
+healthy = True
+
+
+def send(**message):
+    outgoing.write(json.dumps(message).encode("ascii") + b"\n")
+    outgoing.flush()
+
+
+def note(name, text):
+    """Leave a trace that a test can count."""
+    folder = os.environ["TRACES"]
+    fd = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(fd, (text + "\n").encode())
+    os.close(fd)
+
+
+def behave(action, case, backend):
+    global healthy
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "exit":
+        print("last words of the payload", flush=True)
+        os._exit(7)
+    elif action == "hang":
+        time.sleep(600)
+    elif action == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+    elif action == "noise":
+        for _ in range(80):
+            sys.stdout.write("o" * 65535 + "\n")
+            sys.stderr.write("e" * 65535 + "\n")
+    elif action == "stray":
+        child = subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+        )
+        note("strays", str(child.pid))
+        time.sleep(600)
+    elif action == "secret":
+        sys.stdout.write("the token is " + os.environ["TOKEN"][:5])
+        sys.stdout.flush()
+        time.sleep(0.05)
+        sys.stdout.write(os.environ["TOKEN"][5:] + "\n")
+        sys.stdout.flush()
+    elif action == "unhealthy":
+        healthy = False
+    elif action == "gate":
+        note("gates", case["case_id"])
+        while not os.path.exists(os.path.join(os.environ["TRACES"], "open")):
+            time.sleep(0.01)
+
+
+def measure(case, backend):
+    median = float("nan") if case["params"].get("does", {}).get(backend) == "nan" else 12.5
+    return {
+        "backend": backend,
+        "resolved_backend": backend + "-v1",
+        "status": "ok",
+        "verdict": "valid",
+        "reasons": [],
+        "row": None,
+        "timing": {"timer": "graph", "cache": "cold", "median_us": median, "samples": 3},
+        "samples_us": [12.0, 12.5, 13.0],
+        "metrics": {"tflops": 3.5, "peak_fraction": float("inf")},
+        "extra": {"visible": os.environ.get("CUDA_VISIBLE_DEVICES"), "rank": os.environ.get("RANK")},
+        "accuracy": {"cosine": 0.999, "reference": "float64"},
+    }
+
+
+send(type="ready", import_s=0.01, environment={"numbers": 1, "pid": "not told"})
+for line in incoming:
+    message = json.loads(line)
+    if message["type"] == "exit":
+        break
+    case = message["case"]
+    healthy = True
+    note("cases", "%s %d %s" % (case["case_id"], os.getpid(), os.environ.get("RANK", "-")))
+    for backend in case["backends"]:
+        send(type="phase", backend=backend, phase="compile")
+        send(type="phase", backend=backend, phase="check")
+        send(type="phase", backend=backend, phase="measure")
+        if os.environ.get("RANK", "0") == case["params"].get("rank_that_dies", "-"):
+            os._exit(3)
+        behave(case["params"].get("does", {}).get(backend, "ok"), case, backend)
+        send(type="measurement", measurement=measure(case, backend))
+    send(type="case_done", healthy=healthy)

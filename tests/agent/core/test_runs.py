@@ -1,0 +1,201 @@
+"""Whole runs: from launch to end, with payloads that behave and payloads that do not."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from orchestrator.model import Measurement
+
+from .conftest import Host, does, item, wait_until
+
+
+def test_a_case_is_measured_and_its_record_is_whole(host: Host) -> None:
+    found = host.run(
+        [item("c1", ("torch", "numpy"), params={"m": 16, "note": "x\u2028y\u0085z 'é漢' {{ }}"})]
+    )
+    record = found["c1/torch"]
+    Measurement.model_validate(record)
+    assert record["status"] == "ok"
+    assert record["timing"]["median_us"] == 12.5
+    assert record["metrics"] == {"tflops": 3.5, "peak_fraction": None}
+    assert record["reason"] == "metrics.peak_fraction is infinity"
+    assert record["params"] == {"m": 16, "note": "x\u2028y\u0085z 'é漢' {{ }}"}
+    assert record["host"] == "testhost"
+    assert record["device"]["kind"] == "cpu"
+    assert record["label"] == "label of c1"
+    assert record["attempt"] == 1
+    assert record["environment_id"] == found["c1/numpy"]["environment_id"]
+
+
+def test_one_worker_serves_all_cases_of_a_payload(host: Host) -> None:
+    found = host.run([item(f"c{n}") for n in range(5)])
+    assert [record["status"] for record in found.values()] == ["ok"] * 5
+    assert len({line.split()[1] for line in host.trace("cases")}) == 1
+
+
+def test_a_second_launch_uploads_nothing_and_measures_nothing_again(host: Host) -> None:
+    host.run([item("c1")])
+    call = host.launch([item("c1")])
+    assert call.expect("end")["state"] == "finished"
+    assert host.uploads[1] == []
+    assert len(host.uploads[0]) == 2
+    assert len(host.measurements()) == 1
+    assert len(host.trace("cases")) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "reason"), [("kill", "killed by signal 9 (SIGKILL)"), ("exit", "exit code 7")]
+)
+def test_a_crash_costs_one_backend_and_the_rest_goes_on(host: Host, action: str, reason: str) -> None:
+    found = host.run([does("c1", a="ok", b=action, c="ok"), does("c2", a="ok")])
+    assert [(key, record["status"], record["attempt"]) for key, record in found.items()] == [
+        ("c1/a", "ok", 1), ("c1/b", "crashed", 1), ("c1/c", "ok", 2), ("c2/a", "ok", 1),
+    ]  # fmt: skip
+    assert found["c1/b"]["reason"] == reason
+    assert len({line.split()[1] for line in host.trace("cases")}) == 2
+    for record in found.values():
+        Measurement.model_validate(record)
+
+
+def test_the_last_words_of_a_worker_are_in_the_record(host: Host) -> None:
+    found = host.run([does("c1", a="exit")])
+    assert found["c1/a"]["log_tail"] == "last words of the payload"
+
+
+def test_a_case_that_ended_two_workers_is_not_tried_again(host: Host) -> None:
+    found = host.run([does("c1", a="kill", b="kill", c="ok", d="ok"), does("c2", a="ok")])
+    statuses = {key: record["status"] for key, record in found.items()}
+    assert statuses == {
+        "c1/a": "crashed",
+        "c1/b": "crashed",
+        "c1/c": "crashed",
+        "c1/d": "crashed",
+        "c2/a": "ok",
+    }
+    assert "already ended 2 workers" in found["c1/d"]["reason"]
+
+
+def test_a_timeout_ends_a_worker_that_ignores_sigterm(host: Host) -> None:
+    case = does("c1", a="deaf", b="ok")
+    case["timeout_s"] = 0.5
+    found = host.run([case])
+    assert found["c1/a"]["status"] == "timeout"
+    assert found["c1/a"]["reason"] == "check and measure took longer than timeout_s = 0.5 s"
+    assert (found["c1/b"]["status"], found["c1/b"]["attempt"]) == ("ok", 2)
+
+
+def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host) -> None:
+    case = does("c1", a="stray")
+    case["timeout_s"] = 1
+    assert host.run([case])["c1/a"]["status"] == "timeout"
+    (pid,) = host.trace("strays")
+    assert not os.path.exists(f"/proc/{pid}") or "Z" in open(f"/proc/{pid}/stat").read()
+
+
+def test_an_unhealthy_worker_is_replaced(host: Host) -> None:
+    found = host.run([does("c1", a="unhealthy"), does("c2", a="ok")])
+    assert [record["status"] for record in found.values()] == ["ok", "ok"]
+    assert len({line.split()[1] for line in host.trace("cases")}) == 2
+
+
+def test_ten_megabytes_of_noise_change_nothing(host: Host) -> None:
+    found = host.run([does("c1", a="noise", b="exit")])
+    assert found["c1/a"]["status"] == "ok"
+    assert found["c1/b"]["log_tail"].endswith("last words of the payload")
+    logs = list((host.run_dir / "logs").glob("cpu0-001.log*"))
+    assert sum(path.stat().st_size for path in logs) > 10_000_000
+
+
+def test_a_nan_time_is_an_error_and_the_journal_stays_strict(host: Host) -> None:
+    record = host.run([does("c1", a="nan")])["c1/a"]
+    assert record["status"] == "error"
+    assert record["reason"].startswith("timing.median_us is NaN")
+    assert record["timing"] is None
+    assert b"NaN," not in (host.run_dir / "events.jsonl").read_bytes()
+
+
+def test_secrets_reach_the_worker_and_never_the_disk(host: Host) -> None:
+    token = "tok-é-5f2a97c1"
+    call = host.launch([does("c1", a="secret", b="exit")], secrets={"TOKEN": token})
+    assert call.expect("end")["state"] == "finished"
+    assert "the token is ***" in (host.run_dir / "logs" / "cpu0-001.log").read_text()
+    for path in host.workdir.rglob("*"):
+        if path.is_file():
+            assert token.encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize("broken", ["import", "python"])
+def test_workers_that_never_start_are_an_error_and_no_endless_loop(host: Host, broken: str) -> None:
+    if broken == "import":
+        host.job["env"]["PAYLOAD_CANNOT_START"] = "1"
+    else:
+        host.job["python"] = "/nowhere/python"
+    found = host.run([item(f"c{n}") for n in range(6)])
+    assert [record["status"] for record in found.values()] == ["error"] * 6
+    if broken == "import":
+        assert "libbroken.so" in found["c0/torch"]["log_tail"]
+    else:
+        assert "/nowhere/python" in found["c0/torch"]["reason"]
+    assert len(list((host.run_dir / "logs").glob("cpu0-*.log"))) == 3
+    assert "several times in a row" in found["c5/torch"]["reason"]
+
+
+def test_activation_runs_first_and_cannot_move_the_worker_to_another_device(host: Host) -> None:
+    host.job["activate"] = "CUDA_VISIBLE_DEVICES=7; export CUDA_VISIBLE_DEVICES; set -- gone; echo activated"
+    record = host.run([item("c1")])["c1/torch"]
+    assert record["extra"]["visible"] == ""
+    assert "activated" in (host.run_dir / "logs" / "cpu0-001.log").read_text()
+
+
+def test_several_slots_share_one_queue(host: Host) -> None:
+    host.job["devices"] = {"cpu": 3}
+    call = host.launch([does(f"c{n}", a="gate") for n in range(6)])
+    wait_until(lambda: len(host.trace("gates")) == 3)
+    (host.traces / "open").touch()
+    assert call.expect("end")["state"] == "finished"
+    records = [event["measurement"] for event in call.events("measurement")]
+    assert len(records) == 6
+    assert {record["device"]["uuid"] for record in records} == {"cpu-0", "cpu-1", "cpu-2"}
+
+
+def test_replicated_cases_are_measured_on_every_device(host: Host) -> None:
+    host.job.update(devices={"cpu": 2}, replicate_devices=True)
+    call = host.launch([item("c1"), item("c2")])
+    call.expect("end")
+    where = sorted(
+        (e["measurement"]["case_id"], e["measurement"]["device"]["uuid"]) for e in call.events("measurement")
+    )
+    assert where == [("c1", "cpu-0"), ("c1", "cpu-1"), ("c2", "cpu-0"), ("c2", "cpu-1")]
+
+
+def test_a_gang_is_one_case_and_rank_zero_speaks(host: Host) -> None:
+    host.job["devices"] = {"cpu": 3}
+    found = host.run([item("c1", devices_per_case=2)])
+    assert found["c1/torch"]["status"] == "ok"
+    assert found["c1/torch"]["extra"]["rank"] == "0"
+    assert sorted(line.split()[2] for line in host.trace("cases")) == ["0", "1"]
+
+
+def test_a_dead_rank_ends_the_whole_gang(host: Host) -> None:
+    host.job["devices"] = {"cpu": 2}
+    dying = item(
+        "c1",
+        ("a", "b"),
+        devices_per_case=2,
+        params={"rank_that_dies": "1", "does": {"a": "deaf", "b": "deaf"}},
+    )
+    found = host.run([dying, item("c2", devices_per_case=2)])
+    assert {key: record["status"] for key, record in found.items()} == {
+        "c1/a": "crashed", "c1/b": "crashed", "c2/torch": "ok",
+    }  # fmt: skip
+    assert found["c1/a"]["reason"] == "rank 1: exit code 3"
+
+
+def test_more_devices_than_there_are_is_unsupported(host: Host) -> None:
+    record = host.run([item("c1", devices_per_case=4)])["c1/torch"]
+    assert (record["status"], record["reason"]) == (
+        "unsupported",
+        "it needs 4 devices, and this host offers 1",
+    )

@@ -1,0 +1,301 @@
+"""What survives: lost connections, killed agents, torn journals, full disks; and what cancelling leaves behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.agent import procs
+
+from .conftest import Host, does, item, measurements, wait_until
+
+
+def test_a_detached_launch_closes_its_channel_at_once(host: Host) -> None:
+    call = host.launch([does("c1", a="gate")], follow=None)
+    assert call.expect("launched")["already"] is False
+    assert call.process.wait(30) == 0
+    assert call.process.stderr is not None
+    assert call.process.stderr.read() == b""
+    wait_until(lambda: host.trace("gates"))
+    (host.traces / "open").touch()
+    follower = host.call({"name": "follow", "run_id": host.run_id, "offset": 0})
+    assert follower.expect("end")["state"] == "finished"
+    assert measurements(follower)["c1/a"]["status"] == "ok"
+
+
+def test_a_second_launch_joins_the_agent_that_lives(host: Host) -> None:
+    first = host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    second = host.launch([does("c1", a="gate")])
+    launched = second.expect("launched")
+    assert launched["already"] is True
+    assert launched["pid"] == host.agent_pid()
+    (host.traces / "open").touch()
+    assert second.expect("end")["state"] == first.expect("end")["state"] == "finished"
+    assert len(host.trace("cases")) == 1
+
+
+def test_following_goes_on_where_a_lost_connection_broke_off(host: Host) -> None:
+    first = host.launch([does("c1", a="ok"), does("c2", a="gate"), does("c3", a="ok")])
+    first.wait_for("measurement")
+    first.close()
+    (host.traces / "open").touch()
+    second = host.call({"name": "follow", "run_id": host.run_id, "offset": len(first.journal)})
+    end = second.expect("end")
+    whole = bytes(first.journal + second.journal)
+    assert whole == (host.run_dir / "events.jsonl").read_bytes()
+    assert end["offset"] == len(whole)
+    assert len(host.measurements()) == 3
+
+
+def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(host: Host) -> None:
+    cases = [does("c1", a="ok", b="ok"), does("c2", a="ok", b="gate", c="ok"), does("c3", a="ok")]
+    first = host.launch(cases)
+    wait_until(lambda: host.trace("gates"))
+    worker = int(host.trace("cases")[-1].split()[1])
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    assert first.expect("end")["state"] == "dead"
+    wait_until(lambda: not psutil.pid_exists(worker) or psutil.Process(worker).status() == "zombie")
+    (host.traces / "open").touch()
+    second = host.launch(cases, follow=len(first.journal))
+    assert second.expect("launched")["already"] is False
+    assert second.expect("end")["state"] == "finished"
+    measured = [(m["case_id"], m["backend"], m["attempt"]) for m in host.measurements()]
+    assert measured == [
+        ("c1", "a", 1), ("c1", "b", 1), ("c2", "a", 1), ("c2", "b", 2), ("c2", "c", 2), ("c3", "a", 1),
+    ]  # fmt: skip
+
+
+def test_a_torn_line_is_ended_and_only_the_torn_case_is_measured_again(host: Host) -> None:
+    host.run([item("c1"), item("c2")])
+    journal = host.run_dir / "events.jsonl"
+    lines = journal.read_bytes().split(b"\n")
+    last = max(number for number, line in enumerate(lines) if b'"measurement"' in line and b'"c2"' in line)
+    torn = b"\n".join(lines[:last]) + b"\n" + lines[last][: len(lines[last]) // 2]
+    journal.write_bytes(torn)
+    call = host.launch([item("c1"), item("c2")])
+    assert call.expect("end")["state"] == "finished"
+    assert journal.read_bytes().startswith(torn + b'\n{"t":')
+    assert sorted(m["case_id"] for m in host.measurements()) == ["c1", "c2"]
+
+
+def test_a_killed_agent_leaves_no_process_that_its_successor_would_not_end(host: Host) -> None:
+    call = host.launch([does("c1", a="stray")])
+    wait_until(lambda: host.trace("strays"))
+    stray = int(host.trace("strays")[0])
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    call.expect("end")
+    assert psutil.pid_exists(stray)
+    host.launch([], sealed=True).expect("launched")
+    wait_until(lambda: not psutil.pid_exists(stray) or psutil.Process(stray).status() == "zombie")
+    host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
+
+
+@pytest.mark.parametrize("how", ["command", "control line"])
+def test_cancelling_ends_the_workers_and_keeps_what_is_measured(host: Host, how: str) -> None:
+    call = host.launch([does("c1", a="ok", b="deaf"), does("c2", a="ok")])
+    call.wait_for("measurement")
+    worker = int(host.trace("cases")[0].split()[1])
+    if how == "command":
+        answer = host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
+        assert answer["measurements"] == 1
+        assert not psutil.pid_exists(worker)
+    else:
+        call.say(type="cancel")
+    assert call.expect("end")["state"] == "cancelled"
+    assert not psutil.pid_exists(worker)
+    assert call.events("cancel_requested")
+    (finished,) = call.events("agent_finished")
+    assert finished["state"] == "cancelled"
+    assert finished["counts"] == {"ok": 1}
+    status = host.call({"name": "status", "run_id": host.run_id}).expect("status")
+    assert (status["agent"], status["state"], status["offset"]) == (False, "cancelled", len(call.journal))
+
+
+def test_cancelling_a_run_whose_agent_was_killed_ends_it_properly(host: Host) -> None:
+    call = host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    assert call.expect("end")["state"] == "dead"
+    assert host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")["measurements"] == 0
+    status = host.call({"name": "status", "run_id": host.run_id}).expect("status")
+    assert status["state"] == "cancelled"
+
+
+def test_an_open_queue_takes_more_cases_and_gives_back_what_is_asked_for(host: Host) -> None:
+    call = host.launch([does("c1", a="gate"), does("c2", a="ok"), does("c3", a="ok")], sealed=False)
+    wait_until(lambda: host.trace("gates"))
+    call.say(type="release", case_ids=["c1", "c3"])
+    assert call.wait_for("released")[0]["case_ids"] == ["c3"]
+    for _ in range(2):
+        call.say(type="enqueue", items=[does("c4", a="ok"), does("c2", a="ok")], sealed=True)
+    (host.traces / "open").touch()
+    assert call.expect("end")["state"] == "finished"
+    assert sorted(measurements(call)) == ["c1/a", "c2/a", "c4/a"]
+
+
+def test_a_released_case_is_not_taken_up_by_a_successor_but_may_be_offered_again(host: Host) -> None:
+    cases = [does("c1", a="gate"), does("c2", a="ok")]
+    call = host.launch(cases)
+    wait_until(lambda: host.trace("gates"))
+    call.say(type="release", case_ids=["c2"])
+    call.wait_for("released")
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    call.expect("end")
+    (host.traces / "open").touch()
+    again = host.launch(cases)
+    again.expect("end")
+    assert [m["case_id"] for m in host.measurements()] == ["c1"]
+    host.launch([does("c2", a="ok")]).expect("end")
+    assert [m["case_id"] for m in host.measurements()] == ["c1", "c2"]
+
+
+def test_a_device_in_use_by_another_run_is_waited_for(host: Host) -> None:
+    first = host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    other = Host.__new__(Host)
+    other.__dict__.update(host.__dict__)
+    other.run_id, other.calls = "20260101-120001-efgh", []
+    other.run_dir = host.workdir / "runs" / other.run_id
+    other.nonce = "another"
+    other.job = {**host.job, "run_id": other.run_id, "nonce": other.nonce}
+    waiting = other.launch([does("c2", a="ok")])
+    (event,) = waiting.wait_for("lease_wait")
+    assert event["device"] == "cpu-0"
+    assert event["holder"]["run_id"] == host.run_id
+    (host.traces / "open").touch()
+    assert waiting.expect("end")["state"] == first.expect("end")["state"] == "finished"
+    other.close()
+
+
+def test_a_read_only_folder_is_refused_with_step_path_and_cause(host: Host) -> None:
+    host.workdir.write_text("a file where the folder should be")
+    with pytest.raises(AssertionError) as refused:
+        host.launch([item("c1")])
+    (answer,) = refused.value.args
+    assert answer["type"] == "refused"
+    assert answer["step"] == "create the work folder"
+    assert answer["path"].startswith(str(host.workdir))
+    assert answer["error"] in ("Not a directory", "File exists")
+    assert "workdir" in answer["hint"]
+
+
+def test_an_upload_that_is_not_what_was_announced_is_refused_and_leaves_nothing(host: Host) -> None:
+    call = host.call({"name": "runs"}, {"0" * 64: b"something else"})
+    answer, _ = call.next()
+    assert (answer["type"], answer["step"]) == ("refused", "check the upload")
+    assert [
+        path.name for path in (host.workdir / "cache").iterdir() if path.name.startswith(("0", "."))
+    ] == []
+
+
+def test_an_upload_cut_short_leaves_no_half_file(host: Host) -> None:
+    files = {"1" * 64: b"x" * 10_000_000}
+    process = host.call({"name": "runs"}).process
+    process.wait()
+    call = Host.call
+    host_call = None
+    try:
+        host_call = call(host, {"name": "runs"}, files)
+    finally:
+        assert host_call is not None
+    host_call.close()
+    assert not (host.workdir / "cache" / ("1" * 64)).exists()
+
+
+def test_files_of_a_run_are_listed_and_read_by_range(host: Host) -> None:
+    host.run([does("c1", a="exit")])
+    files = dict(map(tuple, host.call({"name": "list", "run_id": host.run_id}).expect("files")["files"]))
+    assert files["logs/cpu0-001.log"] == len("last words of the payload\n")
+    command = {"name": "read", "run_id": host.run_id, "path": "logs/cpu0-001.log", "offset": 5, "limit": 5}
+    message, body = host.call(command).next()
+    assert (message["size"], body) == (26, b"words")
+    refused, _ = host.call({**command, "path": "../../../etc/passwd"}).next()
+    assert refused["type"] == "refused"
+
+
+def test_an_unknown_run_and_an_unknown_command_are_refused(host: Host) -> None:
+    answer, _ = host.call({"name": "follow", "run_id": "nope", "offset": 0}).next()
+    assert answer["error"] == "this host has no such run"
+    answer, _ = host.call({"name": "dance"}).next()
+    assert answer["error"] == "unknown command 'dance'"
+
+
+def test_a_closed_lid_ends_the_follower_and_not_the_agent(host: Host) -> None:
+    call = host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    assert call.process.stdin is not None
+    call.process.stdin.close()
+    assert call.process.wait(30) == 0
+    assert procs.is_alive(json.loads((host.run_dir / "agent.json").read_bytes()))
+    (host.traces / "open").touch()
+    wait_until(lambda: len(host.measurements()) == 1)
+    with open(host.run_dir / "agent.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_the_agent_stays_small_with_many_workers_and_much_output(host: Host) -> None:
+    host.job["devices"] = {"cpu": 8}
+    call = host.launch([does(f"c{n}", a="noise", b="gate") for n in range(8)])
+    wait_until(lambda: len(host.trace("gates")) == 8)
+    status = Path(f"/proc/{host.agent_pid()}/status").read_text()
+    peak_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    (host.traces / "open").touch()
+    call.expect("end")
+    assert peak_kib < 40 * 1024
+
+
+@pytest.fixture
+def tiny_disk(host: Host, tmp_path: Path):
+    """The host's workdir on a disk of 12 MiB; a plain folder with nothing to fill where mounting is not allowed."""
+    host.workdir.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(host.workdir)], check=False
+    )
+    yield mounted.returncode == 0
+    host.close()
+    if mounted.returncode == 0:
+        subprocess.run(["umount", "-l", str(host.workdir)], check=True)
+
+
+def _fill(path: Path) -> None:
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
+def test_a_full_disk_is_recorded_and_the_rest_is_given_back(host: Host, tiny_disk: bool) -> None:
+    if not tiny_disk:
+        return
+    call = host.launch([does("c1", a="gate"), *(does(f"c{n}", a="ok") for n in range(2, 60))])
+    wait_until(lambda: host.trace("gates"))
+    _fill(host.workdir / "filler")
+    (host.traces / "open").touch()
+    assert call.expect("end")["state"] == "finished"
+    told = [event["message"] for event in call.events("problem")]
+    assert any("the disk is full" in message for message in told)
+    released = {case_id for event in call.events("released") for case_id in event["case_ids"]}
+    measured = {record["case_id"] for record in measurements(call).values()}
+    assert measured | released == {f"c{n}" for n in range(1, 60)}
+    assert "c1" in measured
+
+
+def test_an_upload_to_a_full_disk_is_refused(host: Host, tiny_disk: bool) -> None:
+    if not tiny_disk:
+        return
+    _fill(host.workdir / "filler")
+    answer, _ = host.call({"name": "runs"}, {"2" * 64: b"x"}).next()
+    assert answer["type"] == "refused"
+    assert answer["error"] == "No space left on device"
+    assert "free some space" in answer["hint"]
