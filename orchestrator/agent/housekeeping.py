@@ -17,7 +17,6 @@ import time
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set
 
 from . import lockfiles, procs
-from .probe import printable
 from .paths import RUN_ID, RunPaths, read_json
 
 STARTING_S = 3600.0
@@ -93,7 +92,7 @@ def collect_garbage(workdir: str, keep: Iterable[str] = (), dry_run: bool = True
     _sweep_cache(workdir, left, dry_run, report)
     if not dry_run:
         _remove_doomed(workdir, report["problems"])
-    report["problems"] = [printable(text) for text in report["problems"]]
+    report["problems"] = [_text(problem) for problem in report["problems"]]
     report["bytes"] = sum(entry["bytes"] for entry in report["removed"])
     return report
 
@@ -259,6 +258,11 @@ def _small_zip(path: str, size: int) -> bool:
 
 def _removed(kind: str, name: str, size: int, reason: str) -> Dict[str, Any]:
     return {"kind": kind, "name": name, "bytes": size, "reason": reason}
+
+
+def _text(problem: str) -> str:
+    """As any JSON reader takes it: bytes of file names that are no text become question marks."""
+    return problem.encode("utf-8", "replace").decode("utf-8")
 
 
 def _entries(workdir: str, name: str, problems: List[str]) -> List["os.DirEntry[str]"]:

@@ -89,13 +89,8 @@ def probe(command: Mapping[str, Any]) -> Dict[str, Any]:
     logout = kills_at_logout(user)
     if logout is not None:
         problems.append(logout)
-    facts["problems"] = [printable(problem) for problem in problems]
+    facts["problems"] = [problem.encode("utf-8", "replace").decode("utf-8") for problem in problems]
     return facts
-
-
-def printable(text: str) -> str:
-    """Text that any JSON reader takes: bytes of file names that are no text become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _payload_python(

@@ -20,11 +20,17 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple,
 NONCE_VARIABLE = "FARBENCH_NONCE"
 
 _PROC = "/proc"
+_CGROUP = "/sys/fs/cgroup"
 _DEAD_STATES = ("Z", "X", "x")
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the kernel's include/linux/sched.h
+_EXEC_TRIES = 200
+_EXEC_PAUSE_S = 0.005
 
 
 class Stat(NamedTuple):
-    """What /proc/<pid>/stat says; `start_time` in clock ticks since boot."""
+    """What /proc/<pid>/stat says; `start_time` in clock ticks since boot.
+
+    `in_exec`: in the middle of execve, when a process shows neither its old environment nor its new one."""
 
     pid: int
     state: str
@@ -32,6 +38,7 @@ class Stat(NamedTuple):
     pgid: int
     sid: int
     start_time: int
+    in_exec: bool
 
 
 def boot_id() -> str:
@@ -52,9 +59,12 @@ def stat(pid: int) -> Optional[Stat]:
         return None
     # The name stands in parentheses and may itself hold spaces and parentheses: the last one ends it.
     fields = line[line.rfind(b")") + 2 :].split()
-    if len(fields) < 20:
+    if len(fields) < 49:
         return None
-    return Stat(int(pid), fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    parent, group, session, flags = (int(fields[index]) for index in (1, 2, 3, 6))
+    # No end of the environment is known yet. (That of a process we may not look into reads 0 as well.)
+    in_exec = fields[48] == b"0" and not flags & _KERNEL_THREAD
+    return Stat(int(pid), fields[0].decode(), parent, group, session, int(fields[19]), in_exec)
 
 
 def start_time(pid: int) -> Optional[float]:
@@ -117,8 +127,22 @@ def find_marked(nonce: str, extra: Optional[bytes] = None) -> List[int]:
     wanted = {os.fsencode(f"{NONCE_VARIABLE}={nonce}")}
     if extra is not None:
         wanted.add(extra)
-    me = os.getpid()
-    return [pid for pid in all_pids() if pid != me and wanted <= set(environ_of(pid) or ())]
+    found: List[int] = []
+    waiting = [pid for pid in all_pids() if pid != os.getpid()]
+    for _ in range(_EXEC_TRIES):
+        blank: List[int] = []
+        for pid in waiting:
+            entry = stat(pid)  # before the look that it explains
+            entries = environ_of(pid)
+            if entries == [b""] and entry is not None and entry.in_exec and _running(pid):
+                blank.append(pid)
+            elif entries is not None and wanted <= set(entries):
+                found.append(pid)
+        if not blank:
+            break
+        waiting = blank
+        time.sleep(_EXEC_PAUSE_S)
+    return sorted(found)
 
 
 def descendants(pid: int) -> List[int]:
@@ -234,8 +258,8 @@ def oom_kills() -> Optional[int]:
         return None
     for _, controllers, path in (entry for entry in entries if len(entry) == 3):
         for name in (
-            f"/sys/fs/cgroup{path}/memory.events",
-            f"/sys/fs/cgroup/memory{path}/memory.oom_control",
+            f"{_CGROUP}{path}/memory.events",
+            f"{_CGROUP}/memory{path}/memory.oom_control",
         ):
             if controllers and "memory" not in controllers.split(","):
                 continue

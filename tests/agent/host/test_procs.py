@@ -3,6 +3,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
+from pathlib import Path
+
+import pytest
 
 from orchestrator.agent import procs
 
@@ -81,6 +85,17 @@ def test_marked_processes_are_found_by_their_whole_entry(python_process: Spawn, 
     assert procs.find_marked("") == []
 
 
+def test_a_process_is_found_from_the_moment_it_was_started(nonce: str) -> None:
+    # In the middle of execve a process shows no environment at all.
+    for number in range(60):
+        mark = f"{nonce}-{number}"
+        process = subprocess.Popen(["/bin/sleep", "600"], env={"FARBENCH_NONCE": mark})
+        found = procs.find_marked(mark)
+        process.kill()
+        process.wait()
+        assert found == [process.pid]
+
+
 def test_an_orphan_in_a_session_of_its_own_is_found_and_ended(python_process: Spawn, nonce: str) -> None:
     worker = python_process(ORPHANING, env={"FARBENCH_NONCE": nonce})
     assert worker.stdout is not None
@@ -131,3 +146,61 @@ def test_the_environment_of_a_process_that_is_gone_is_none(python_process: Spawn
     assert alive.stdout is not None
     alive.stdout.readline()
     assert b"WHO=a b=c" in (procs.environ_of(alive.pid) or [])
+
+
+def test_a_bounded_command_gives_its_output_and_code() -> None:
+    done = procs.run_bounded(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {}, 60)
+    assert done == (3, "out\n", "err\n")
+    assert procs.run_bounded(["/bin/sh", "-c", "printf '\\377'; kill -9 $$"], {}, 60) == (-9, "\ufffd", "")
+
+
+def test_a_bounded_command_is_ended_with_its_children(nonce: str) -> None:
+    environ = {"FARBENCH_NONCE": nonce}
+    done = procs.run_bounded(["/bin/sh", "-c", "echo began; /bin/sleep 600 & /bin/sleep 600"], environ, 0.5)
+    assert done == (None, "began\n", "")
+    wait_until(lambda: not procs.find_marked(nonce))
+
+
+def test_what_a_bounded_command_leaves_running_does_not_hold_it_up(nonce: str) -> None:
+    environ = {"FARBENCH_NONCE": nonce}
+    done = procs.run_bounded(["/bin/sh", "-c", "/bin/sleep 600 & echo done"], environ, 500)
+    assert done.code == 0
+    assert procs.end_marked(nonce) == []
+
+
+def test_only_the_beginning_of_a_flood_is_kept() -> None:
+    done = procs.run_bounded(["/bin/sh", "-c", "head -c 5000000 /dev/zero"], os.environ, 60)
+    assert (done.code, len(done.stdout)) == (0, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "file", "content"),
+    [
+        ("0::/user/farbench\n", "user/farbench/memory.events", "low 0\noom 3\noom_kill 2\n"),
+        ("5:cpu:/x\n4:memory:/job\n", "memory/job/memory.oom_control", "oom_kill_disable 0\noom_kill 2\n"),
+    ],
+)
+def test_kills_for_memory_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, file: str, content: str
+) -> None:
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text(cgroup)
+    monkeypatch.setattr(procs, "_PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(procs, "_CGROUP", str(tmp_path / "cgroup"))
+    assert procs.oom_kills() is None
+    events = tmp_path / "cgroup" / file
+    events.parent.mkdir(parents=True)
+    events.write_text(content)
+    assert procs.oom_kills() == 2
+
+
+def test_a_host_without_proc_still_knows_when_a_process_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python_process: Spawn
+) -> None:
+    process = python_process(SLEEP)
+    monkeypatch.setattr(procs, "_PROC", str(tmp_path))
+    started = procs.start_time(process.pid)
+    assert started is not None
+    assert abs(started - time.time()) < 3600
+    assert procs.start_time(process.pid) == started
+    assert procs.find_marked("any") == []
