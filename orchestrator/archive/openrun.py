@@ -6,6 +6,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -86,7 +87,8 @@ class OpenRun:
                 else:
                     before[key] = value
             document = RunDocument.model_validate(before)
-            write_document(self.folder.run_json, document)
+            with _told_plainly(self.folder.run_json):
+                write_document(self.folder.run_json, document)
             return document
 
     def journal_size(self, host: str) -> int:
@@ -103,7 +105,8 @@ class OpenRun:
         with self._writing:
             self._require_lock()
             path = self.folder.events(host)
-            size = self.journal_size(host)
+            with _told_plainly(path):
+                size = self.journal_size(host)
             if offset > size:
                 raise ArchiveError(
                     f"{path}: bytes {size} to {offset} of the journal are missing; follow from {size}"
@@ -113,9 +116,10 @@ class OpenRun:
                 self._require_same(path, offset, data[:known])
                 data = data[known:]
             if data:
-                files.make_folder(path.parent)
-                files.append(path, data)
-                files.append(self.folder.arrivals, f"{path.parent.name} {len(data)}\n".encode())
+                with _told_plainly(path):
+                    files.make_folder(path.parent)
+                    files.append(path, data)
+                    files.append(self.folder.arrivals, f"{path.parent.name} {len(data)}\n".encode())
             return data
 
     def save_file(self, host: str, path: str, chunks: Iterable[bytes]) -> Path:
@@ -129,8 +133,9 @@ class OpenRun:
             if len(parts) < 2 or parts[0] not in roots or ".." in parts or "\0" in path:
                 raise ArchiveError(f"{host} offers a file by a name that cannot be kept: {path!r:.200}")
             target = roots[parts[0]].joinpath(*parts[1:])
-            files.make_folder(target.parent)
-            files.write_whole(target, chunks)
+            with _told_plainly(target):
+                files.make_folder(target.parent)
+                files.write_whole(target, chunks)
             return target
 
     def commit(self, measurements: Iterable[Measurement], state: str, *, ended_at: str) -> RunFolder:
@@ -144,15 +149,16 @@ class OpenRun:
             if goal.path.exists():
                 raise ArchiveError(f"{goal.path} is there already; it is never overwritten")
             tally = _Tally()
-            files.write_whole(self.folder.results_jsonl, tally.lines(measurements))
-            self._write_parquet(tally.longest_line)
-            counts = {"counts": dict(tally.statuses), "verdicts": dict(tally.verdicts)}
-            self.update_run_document({"state": state, "ended_at": ended_at, **counts})
-            files.make_folder(goal.path.parent)
-            files.sync_folder(self.folder.path)
-            self.folder.path.rename(goal.path)
-            files.sync_folder(goal.path.parent)
-            files.sync_folder(self.folder.path.parent)
+            with _told_plainly(self.folder.path):
+                files.write_whole(self.folder.results_jsonl, tally.lines(measurements))
+                self._write_parquet(tally.longest_line)
+                counts = {"counts": dict(tally.statuses), "verdicts": dict(tally.verdicts)}
+                self.update_run_document({"state": state, "ended_at": ended_at, **counts})
+                files.make_folder(goal.path.parent)
+                files.sync_folder(self.folder.path)
+                self.folder.path.rename(goal.path)
+                files.sync_folder(goal.path.parent)
+                files.sync_folder(self.folder.path.parent)
             self.folder = goal
             self.close()
             return goal
@@ -182,6 +188,15 @@ class OpenRun:
                     raise ArchiveError(
                         f"{path}: the host's journal is another one than the copy here (from byte {offset + start})"
                     )
+
+
+@contextmanager
+def _told_plainly(path: Path) -> Iterator[None]:
+    """A full disk or a missing right is the user's to mend: say so, with the path."""
+    try:
+        yield
+    except OSError as error:
+        raise ArchiveError(f"{path} could not be written: {error.strerror or error}") from error
 
 
 class _Tally:

@@ -19,7 +19,7 @@ from orchestrator.archive.sources import Sources, collect
 from orchestrator.archive.store import Archive
 from orchestrator.errors import UsageError
 
-_READS = (duckdb.StatementType.SELECT, duckdb.StatementType.MULTI)  # MULTI: PIVOT
+_TYPES = duckdb.StatementType
 _MISTAKES = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
 _RUNS = (
     "run_id VARCHAR, sweep VARCHAR, state VARCHAR, started_at TIMESTAMP, ended_at TIMESTAMP, placement VARCHAR, "
@@ -111,15 +111,29 @@ def _forbid_writing(connection: duckdb.DuckDBPyConnection, sources: Sources) -> 
 
 def _require_reading(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """Refuse whatever could write. Raises `UsageError`, or DuckDB's own error for what is no SQL."""
-    kinds = [statement.type for statement in connection.extract_statements(sql)]
-    if len(kinds) != 1 or kinds[0] not in _READS:
+    kind = _kind(connection, sql)
+    if kind is None:
         raise UsageError(
             "a query is one statement that reads: SELECT, FROM, WITH, DESCRIBE, SUMMARIZE, PIVOT …"
         )
     # The files that may be read could also be written, by a COPY inside a WITH clause (DuckDB 2). DuckDB takes
     # that at the top level of a statement only, so whatever says "copy" anywhere must also do as a subquery.
     if re.search("copy", sql, re.IGNORECASE):
-        if kinds[0] is not duckdb.StatementType.SELECT:
+        if kind == "pivot":
             raise UsageError("a query only reads: PIVOT together with the word COPY is refused")
         statement = sql.rstrip().removesuffix(";")
         connection.execute(f"EXPLAIN SELECT * FROM (\n{statement}\n)")  # noqa: S608 - explained, not run
+
+
+def _kind(connection: duckdb.DuckDBPyConnection, sql: str) -> str | None:
+    """`select` or `pivot` for a text that is one statement of that kind, else None."""
+    statements = connection.extract_statements(sql)
+    if [s.type for s in statements] == [_TYPES.SELECT]:
+        return "select"
+    if [s.type for s in statements] == [_TYPES.MULTI]:
+        return "pivot"
+    # DuckDB 1 turns a PIVOT into statements that have no text: types of its columns, then a SELECT
+    expanded = [s.type for s in statements if not s.query]
+    if len(expanded) == len(statements) > 1 and expanded[-1] == _TYPES.SELECT:
+        return "pivot" if all(t == _TYPES.CREATE for t in expanded[:-1]) else None
+    return None

@@ -295,3 +295,14 @@ def test_reading_leaves_no_trace(archive: Archive, document, line, measurement):
 
 def test_the_run_folder_of_a_path_names_its_run(tmp_path: Path):
     assert RunFolder(tmp_path / "runs" / "abc").run_id == "abc"
+
+
+def test_a_place_that_cannot_be_written_is_named(archive: Archive, document):
+    run = archive.create("r1", document(), {})
+    (run.folder.path / "hosts").write_text("a file where a folder should be")
+    with pytest.raises(ArchiveError, match=r"events.jsonl could not be written: "):
+        run.append_events("gpu1", 0, b"x\n")
+    (run.folder.path / "results.jsonl").mkdir()
+    with pytest.raises(ArchiveError, match=r"r1.* could not be written: "):
+        run.commit([], "finished", ended_at=END)
+    assert not run.folder.is_committed
