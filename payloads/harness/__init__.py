@@ -5,7 +5,7 @@ Standard library only until a backend is asked for; runs under Python 3.8 and la
 
 from __future__ import annotations
 
-from . import gates, nvfp4, nvfp4_torch
+from . import flashinfer_tuner, gates, nvfp4, nvfp4_torch
 from .declare import Backend, Call, Library, Needs, Payload, Reported, Unsupported
 from .device import Device
 from .worker import main
@@ -19,6 +19,7 @@ __all__ = [
     "Payload",
     "Reported",
     "Unsupported",
+    "flashinfer_tuner",
     "gates",
     "main",
     "nvfp4",

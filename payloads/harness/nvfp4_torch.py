@@ -120,6 +120,16 @@ def unswizzle(swizzled: Any, rows: int, columns: int) -> Any:
     return tiles.reshape(height, width)[:rows, :columns]
 
 
+def from_swizzled(packed: Any, swizzled: Any, global_scale: Any) -> Quantised:
+    """What a library's quantiser made, (rows, k/2) codes and swizzled, padded scales of any one-byte dtypes, as a
+    `Quantised`."""
+    import torch
+
+    rows, half = packed.shape
+    scales = unswizzle(swizzled.view(torch.uint8), rows, 2 * half // BLOCK)
+    return Quantised(packed.view(torch.uint8), scales, float(global_scale))
+
+
 def product(a: Any, b: Any, alpha: float = 1.0) -> Any:
     """alpha · a · bᵀ in full float32 (no TF32), on the operands' device."""
     import torch

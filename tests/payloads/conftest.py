@@ -1,67 +1,14 @@
-"""The harness as a rendered payload sees it: a top-level package beside the script."""
+"""Fixtures that measure cases in this process, and render payloads as they lie on a host."""
 
 import importlib.util
 import itertools
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
+from payload_helpers import PAYLOADS, STANDINS, Recorder
 
-PAYLOADS = Path(__file__).resolve().parents[2] / "payloads"
-STANDINS = Path(__file__).resolve().parent / "standins"
-sys.path.insert(0, str(PAYLOADS))
-
-from harness.measure import CaseRun, Reporter  # noqa: E402
-
-from orchestrator.rendering import Catalogue, render  # noqa: E402
-
-QUICK = {
-    "cache": "hot",
-    "timer": "auto",
-    "min_time_ms": 6,
-    "max_time_ms": 60,
-    "target_rel_error": 0.05,
-    "rounds": 3,
-}
-
-
-def make_item(params, backends, label="a case", payload="gemm_fp4", **more):
-    item = {
-        "case_id": "0123456789abcdef",
-        "label": label,
-        "payload": payload,
-        "params": params,
-        "backends": list(backends),
-        "measure": QUICK,
-        "accuracy": {},
-        "timeout_s": 120,
-        "compile_timeout_s": 600,
-        "devices_per_case": 1,
-        "done": [],
-    }
-    return {**item, **more}
-
-
-class Recorder(Reporter):
-    """Keeps what a case reports, in order."""
-
-    def __init__(self):
-        self.events = []
-
-    def phase(self, backend, phase):
-        self.events.append((backend, phase))
-
-    def measurement(self, record):
-        self.events.append(record)
-
-    @property
-    def records(self):
-        return {event["backend"]: event for event in self.events if isinstance(event, dict)}
-
-    @property
-    def phases(self):
-        return [event for event in self.events if isinstance(event, tuple)]
+from orchestrator.rendering import Catalogue, render
 
 
 @pytest.fixture
@@ -69,6 +16,8 @@ def measure():
     """Measure one case of a payload; gives the recorder, with `.healthy`."""
 
     def run(payload, item, device):
+        from harness.measure import CaseRun
+
         recorder = Recorder()
         recorder.healthy = CaseRun(payload, item, device, recorder).run()
         return recorder

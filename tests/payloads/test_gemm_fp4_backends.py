@@ -4,8 +4,10 @@ import sys
 
 import pytest
 import torch
-from conftest import make_item
 from harness import Device, Needs
+from payload_helpers import PAYLOADS, make_item
+
+from orchestrator.rendering import Catalogue
 
 RTX_PRO = Device("stand-in for sm_120", (12, 0), "cpu")
 B200 = Device("stand-in for sm_100", (10, 0), "cpu")
@@ -224,3 +226,17 @@ def test_the_seed_changes_the_operands_and_nothing_else(load, measure):
     payload = load(items).payload
     errors = [measure(payload, item, Device()).records["numpy"]["accuracy"]["float_cosine"] for item in items]
     assert errors[0] == errors[1] != errors[2]
+
+
+def test_the_header_lists_exactly_the_backends_that_there_are(load):
+    header = Catalogue([PAYLOADS]).find("gemm_fp4").header
+    assert set(header.backends) == set(
+        load([make_item({"m": 16, "n": 128, "k": 256}, ["numpy"])]).payload.backends
+    )
+    assert {name: p.required for name, p in header.parameters.items()} == {
+        "m": True,
+        "n": True,
+        "k": True,
+        "out_dtype": False,
+        "seed": False,
+    }

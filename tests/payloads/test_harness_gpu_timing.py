@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from conftest import STANDINS, make_item
 from harness import Call, Device, Payload
+from payload_helpers import STANDINS, make_item
 
 GPU = Device("a clock", (9, 0), "cpu:0")
 HOT = {"cache": "hot", "timer": "auto", "min_time_ms": 3, "max_time_ms": 5000, "rounds": 3}

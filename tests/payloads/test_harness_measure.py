@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import make_item
 from harness import (
     Call,
     Device,
@@ -20,6 +19,7 @@ from harness import (
     verdicts,
 )
 from harness.trial import Settings
+from payload_helpers import make_item
 
 CPU = Device()
 

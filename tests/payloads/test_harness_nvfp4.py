@@ -1,6 +1,7 @@
 """The NVFP4 reference: numpy against torch bit for bit, and both against the formats' definitions."""
 
 import numpy as np
+import payload_helpers  # noqa: F401 - puts the harness on the path
 import pytest
 import torch
 from harness import e4m3, nvfp4, nvfp4_torch

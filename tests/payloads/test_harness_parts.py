@@ -5,6 +5,7 @@ import sys
 from datetime import UTC, datetime
 
 import numpy as np
+import payload_helpers  # noqa: F401 - puts the harness on the path
 import pytest
 import torch
 from harness import (

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PAYLOADS, QUICK, make_item
+from payload_helpers import PAYLOADS, QUICK, make_item
 
 SMALL = {"m": 16, "n": 64, "k": 128}
 
