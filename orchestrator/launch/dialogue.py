@@ -13,6 +13,7 @@ from orchestrator.launch.files import Content, FileSet
 from orchestrator.launch.messages import (
     Alive,
     Cancelled,
+    Collected,
     End,
     Events,
     EventsHeader,
@@ -23,13 +24,14 @@ from orchestrator.launch.messages import (
     Launched,
     Probe,
     RemoteFile,
+    RunList,
     RunStatus,
 )
 from orchestrator.launch.python import stub_command
 from orchestrator.transport.base import Transport
 
 __all__ = [
-    "Alive", "Dialogue", "End", "Events", "FilePart", "FileSet", "Following", "Hello", "Launched", "Message", "Probe",
+    "Alive", "Collected", "Dialogue", "End", "Events", "FilePart", "FileSet", "Following", "Hello", "Launched", "Message", "Probe",
     "RemoteFile", "RunStatus",
 ]  # fmt: skip
 
@@ -220,13 +222,13 @@ class Dialogue:
         finally:
             exchange.close()
 
-    def runs(self) -> dict[str, Any]:
+    def runs(self) -> list[dict[str, Any]]:
         """The runs in the host's work folder, as the agent lists them."""
-        return self._answer({"name": "runs"}, dict[str, Any], "runs")
+        return self._answer({"name": "runs"}, RunList, "runs").runs
 
-    def gc(self, *, dry_run: bool, keep: Sequence[str] = ()) -> dict[str, Any]:
-        """Remove what no run needs (or only say what would go): `{"removed": […], "bytes": n}`."""
-        return self._answer({"name": "gc", "dry_run": dry_run, "keep": list(keep)}, dict[str, Any], "gc")
+    def gc(self, *, dry_run: bool, keep: Sequence[str] = ()) -> Collected:
+        """Remove what no run needs, except the runs of `keep`; with `dry_run` only say what would go."""
+        return self._answer({"name": "gc", "dry_run": dry_run, "keep": list(keep)}, Collected, "gc")
 
     def _answer(
         self, command: Mapping[str, Any], kind: type[T], name: str, timeout_s: float = ANSWER_TIMEOUT_S

@@ -138,6 +138,21 @@ class FileList:
 
 
 @dataclass(frozen=True)
+class RunList:
+    """The answer to `runs`."""
+
+    runs: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What garbage collection removed (or would remove) on the host, and how much room that makes."""
+
+    removed: list[dict[str, Any]]
+    bytes: Size
+
+
+@dataclass(frozen=True)
 class Cancelled:
     """The answer to `cancel`."""
 

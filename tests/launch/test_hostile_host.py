@@ -1,0 +1,166 @@
+"""A host that says anything at all: the answer is a HostError in bounded time, never a hang, never a traceback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import HostError, HostUnreachable, HostUnusable
+from orchestrator.launch import exchange
+from orchestrator.launch.dialogue import Dialogue
+from orchestrator.transport.open import Connections
+from tests.support.sshd import Sshd
+
+# Stands where the login shell would: reads the request for its nonce, and says what it was told to.
+SHELL = """\
+import os, sys, json
+n = int(sys.stdin.buffer.readline()); sys.stdin.buffer.read(n)
+nonce = json.loads(sys.stdin.buffer.readline())["nonce"].encode()
+reply = open(sys.argv[1], "rb").read().replace(b"@NONCE@", nonce)
+os.write(2, b"\\x1b[31mstderr of the host\\n")
+while reply:
+    reply = reply[os.write(1, reply):]
+if os.path.exists(sys.argv[1] + ".wait"):
+    sys.stdin.buffer.read()
+"""
+HELLO = {
+    "type": "hello", "missing": [], "workdir": "/w", "python": "/p", "version": "3.11.0", "uid": 0, "hostname": "h",
+    "boot_id": "", "time": 1.0,
+}  # fmt: skip
+
+
+def line(**message: object) -> bytes:
+    return b"@NONCE@ " + json.dumps(message).encode() + b"\n"
+
+
+GREETING = line(**HELLO)
+Host = Callable[[bytes], Dialogue]
+
+
+@pytest.fixture
+def host(make_sshd: Callable[..., Sshd], connections: Connections, tmp_path: Path) -> Host:
+    (tmp_path / "shell.py").write_text(SHELL)
+    spec = make_sshd(shell=f"/usr/bin/env python3 -I -S {tmp_path}/shell.py {tmp_path}/reply").spec()
+    transport = connections.transport(spec)
+
+    def answering(reply: bytes) -> Dialogue:
+        (tmp_path / "reply").write_bytes(reply)
+        return Dialogue(transport, spec)
+
+    return answering
+
+
+FOLLOWED = [
+    (b"", "ended without an answer"),
+    (b"@NONCE@", "ended without an answer"),
+    (b"@NONCE@ {", "a message without an end"),
+    (b"@NONCE@ {}\n", "not a message"),
+    (b"@NONCE@ [" + b"[" * 100_000 + b"\n", "not JSON"),
+    (b'@NONCE@ {"type": NaN}\n', "not JSON"),
+    (b"@NONCE@ \xff\xfe\n", "not JSON"),
+    (b"wrongnonce " + GREETING[8:], "ended without an answer"),
+    (line(type="hello"), "hello: missing"),
+    (line(**{**HELLO, "missing": ["0" * 64]}), "files that it was not offered"),
+    (line(**{**HELLO, "missing": "../../etc/passwd"}), "hello: missing"),
+    (line(type="launched", pid=1), "'launched' where 'hello' was due"),
+    (line(type="refused", step="s\x1b[2J", path="/x", error="no\x07 room", hint="h"), "s[2J: /x: no room"),
+    (line(type="refused"), "refused: step"),
+    (GREETING, "ended before the run did"),
+    (GREETING + line(type="events", offset=0, length=-1) + b"x", "events: length"),
+    (GREETING + line(type="events", offset=0, length=10**12), "events: length"),
+    (GREETING + line(type="events", offset=0, length=10) + b"short", "the answer broke off"),
+    (GREETING + line(type="events", offset=7, length=0), "the journal from 7 on instead of 0"),
+    (GREETING + line(type="alive", agent="perhaps", time=0), "alive: agent"),
+    (GREETING + line(type="end", state="exploded", offset=0), "end: state"),
+    (GREETING + line(type="\x1b]0;title\x07"), "unknown message while following"),
+    (GREETING + b"x" * 5_000_000, "it prints without end"),
+]
+
+
+@pytest.mark.parametrize(("reply", "message"), FOLLOWED, ids=[message for _, message in FOLLOWED])
+def test_nonsense_while_following(reply: bytes, message: str, host: Host) -> None:
+    with pytest.raises(HostError) as caught:
+        list(host(reply).follow("r1", 0))
+    assert message in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_what_the_host_printed_is_in_the_message(host: Host) -> None:
+    with pytest.raises(HostUnusable) as caught:
+        host(b"some noise\r\nand more").status("r1")
+    assert "some noise\n    and more" in str(caught.value)
+    assert "[31mstderr of the host" in str(caught.value)
+
+
+def test_a_host_that_never_answers(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "HELLO_TIMEOUT_S", 2.0)
+    (tmp_path / "reply.wait").touch()
+    with pytest.raises(HostUnusable, match="did not start our program within 2 s"):
+        host(b"Are you sure? [y/n] ").status("r1")
+
+
+def test_a_follower_that_falls_silent(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.launch.dialogue.SILENCE_S", 2.0)
+    (tmp_path / "reply.wait").touch()
+    with pytest.raises(HostUnreachable, match="no word from it for 2 s"):
+        list(host(GREETING).follow("r1", 0))
+
+
+def test_a_host_that_takes_no_files(host: Host) -> None:
+    """It asks for them, says why it cannot, and is gone before they all have come."""
+    from orchestrator.launch.files import FileSet
+
+    files = FileSet({"big": b"x" * 50_000_000})
+    hello = line(**{**HELLO, "missing": [files.tree["big"]]})
+    refusal = line(
+        type="refused", step="store", path="/w/cache", error="No space left on device", hint="free some"
+    )
+    with pytest.raises(HostUnusable) as caught:
+        host(hello + refusal).launch(job={"run_id": "r1"}, tree=files, queue=[])
+    assert str(caught.value) == "gpu1: store: /w/cache: No space left on device\n  free some"
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up", "a/../../b", "", "logs/\0"])
+def test_paths_that_lead_out_are_never_handed_on(path: str, host: Host) -> None:
+    with pytest.raises(HostUnusable, match="outside the run's folder"):
+        host(GREETING + line(type="files", files=[["logs/ok", 1], [path, 1]])).list_files("r1")
+
+
+def test_more_of_a_file_than_was_asked_for(host: Host) -> None:
+    reply = GREETING + line(type="file", path="x", size=100, length=100) + b"x" * 100
+    with pytest.raises(HostUnusable, match="100 bytes where 10 were asked for"):
+        host(reply).read("r1", "logs/x", 0, 10)
+
+
+def test_a_line_of_many_megabytes(host: Host) -> None:
+    with pytest.raises(HostUnusable, match="makes no sense"):
+        host(GREETING + b'@NONCE@ {"type": "' + b"y" * 70_000_000).status("r1")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+TYPES = st.sampled_from(["hello", "refused", "events", "alive", "end", "launched", "file", "status", "x"])
+FIELDS = st.dictionaries(
+    st.sampled_from(["missing", "offset", "length", "state", "agent", "time", "step", "error", "pid"]), JSON
+)
+MESSAGE = st.tuples(TYPES, FIELDS).map(lambda pair: line(**{**pair[1], "type": pair[0]}))
+REPLY = st.tuples(
+    st.sampled_from([b"", GREETING]), st.lists(MESSAGE | st.binary(max_size=40), max_size=4)
+).map(lambda parts: parts[0] + b"".join(parts[1]))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(reply=REPLY)
+def test_anything_at_all(reply: bytes, host: Host) -> None:
+    try:
+        list(host(reply).follow("r1", 0))
+    except HostError:
+        pass
