@@ -37,7 +37,6 @@ def document(
 ) -> dict[str, Any]:
     """The content of `run.json` as a run begins."""
     described = plan.sweep.to_json()
-    backends = {part.payload: list(part.backends) for part in plan.parts}
     return {
         "schema_version": 1,
         "run_id": run_id,
@@ -50,7 +49,7 @@ def document(
                     "label": case.label,
                     "payload": case.payload,
                     "params": dict(case.params),
-                    "backends": backends[case.payload] or [case.payload],
+                    "backends": list(plan.backends_of(case)),
                 }
                 for case in plan.cases
             ],
