@@ -97,6 +97,7 @@ class _Resolver:
             jump=jump,
             proxy_command=command,
             connect_timeout_s=_seconds(_first(settings, "connecttimeout"), 15.0),
+            keepalive_s=min(_seconds(_first(settings, "serveraliveinterval"), 10.0), 10.0),
             address_family=_first(settings, "addressfamily") or "any",
         )
 

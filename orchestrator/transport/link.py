@@ -123,9 +123,9 @@ def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str =
     addresses = _resolve(name, host, port, timeout_s, family)
     deadline = time.monotonic() + timeout_s
     problems = []
-    for kind, address in addresses:
+    for untried, (kind, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
         connection = socket.socket(kind, socket.SOCK_STREAM)
-        connection.settimeout(max(1.0, deadline - time.monotonic()))
+        connection.settimeout(max(1.0, (deadline - time.monotonic()) / untried))
         try:
             connection.connect(address)
         except OSError as error:

@@ -18,7 +18,6 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """What may be on its way on one channel: 80 MB/s over a round trip of 100 ms (paramiko's 2 MiB: 20 MB/s)."""
-KEEPALIVE_S = 10
 SILENCE_S = 30
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _CERTIFICATE_ALGORITHMS = (
@@ -77,7 +76,7 @@ class Session(paramiko.Transport):
             return "banner"
         return "key exchange" if not self.initial_kex_done else "authentication"
 
-    def keep_alive(self, interval_s: float = KEEPALIVE_S, silence_s: float = SILENCE_S) -> None:
+    def keep_alive(self, interval_s: float, silence_s: float) -> None:
         """Ask for a sign of life when idle, and end the link when none comes (paramiko's own keepalive asks for none)."""
         self.link.watch(silence_s)
         self.packetizer.set_keepalive(interval_s, self._ask_for_life)  # type: ignore[no-untyped-call, unused-ignore]

@@ -22,10 +22,10 @@ from orchestrator.transport.link import Link, command_link, tcp_link
 from orchestrator.transport.login import Login
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
-from orchestrator.transport.session import KEEPALIVE_S, SILENCE_S, Session
+from orchestrator.transport.session import SILENCE_S, Session
 from orchestrator.transport.target import Target, Warn
 
-RETRY_FOR_S = 60.0
+RETRY_FOR_S = 30.0
 """How long a host that drops connections before it says who it is (sshd's MaxStartups) is tried again."""
 HANDSHAKE_TIMEOUT_S = 20.0
 AUTH_TIMEOUT_S = 60.0
@@ -49,8 +49,6 @@ class SshTransport:
         fabric_config: fabric.Config,
         warn: Warn,
         jump: SshTransport | None = None,
-        keepalive_s: float = KEEPALIVE_S,
-        silence_s: float = SILENCE_S,
     ) -> None:
         self.host = target.name
         self.on_close: Callable[[], None] | None = None
@@ -61,10 +59,11 @@ class SshTransport:
         self._fabric_config = fabric_config
         self._warn = warn
         self._jump = jump
-        self._keepalive_s = keepalive_s
-        self._silence_s = silence_s
+        self._keepalive_s = target.keepalive_s
+        self._silence_s = SILENCE_S
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._opening: Link | None = None
         self._connection: fabric.Connection | None = None
         self._session: Session | None = None
         self._attempts = 0
@@ -112,15 +111,13 @@ class SshTransport:
             raise HostUnreachable(name, reason, step="connect") from error
 
     def close(self) -> None:
-        """Close the connection; waiting for a connection to open ends too."""
+        """Close the connection for good; a thread that is just opening it gives up."""
         self._closing.set()
-        session = self._session
-        if session is not None:
-            session.close()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.client.close()
-            self._connection = self._session = None
+        opening, connection = self._opening, self._connection
+        if opening is not None:
+            opening.close()
+        if connection is not None:
+            connection.client.close()
         if self.on_close is not None:
             self.on_close()
 
@@ -153,16 +150,27 @@ class SshTransport:
             reraise=True,
         ):
             with attempt:
-                if self._closing.is_set():
-                    raise HostUnreachable(self.host, "the connection was closed", step="connect")
-                return self._open_once()
+                self._give_up_if_closed()
+                session = self._open_once()
+                self._give_up_if_closed()
+                return session
         raise AssertionError("Retrying ends with a result or an exception")
+
+    def _give_up_if_closed(self) -> None:
+        """Whoever sets `_closing` closes what it sees; what was opened at the same moment is closed here."""
+        if self._closing.is_set():
+            if self._opening is not None:
+                self._opening.close()
+            if self._connection is not None:
+                self._connection.client.close()
+            raise HostUnreachable(self.host, "the connection was closed", step="connect")
 
     def _open_once(self) -> Session:
         target = self._target
         known = self._known_hosts(target)
         login = Login(target, self._keys)
-        link = self._link()
+        link = self._opening = self._link()
+        self._give_up_if_closed()
         opened: list[Session] = []
 
         def make_session(sock: Link, **options: Any) -> Session:
@@ -196,6 +204,8 @@ class SshTransport:
             connection.client.close()
             link.close()
             raise self._failed(session, error) from error
+        finally:
+            self._opening = None
         session = opened[0]
         session.keep_alive(self._keepalive_s, self._silence_s)
         self._connection = connection

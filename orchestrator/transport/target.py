@@ -83,6 +83,7 @@ class Target:
     proxy_command: str | None = None
     connect_timeout_s: float = 15.0
     address_family: str = "any"
+    keepalive_s: float = 10.0
 
     @property
     def key_host(self) -> tuple[str, int]:

@@ -456,6 +456,29 @@ def test_something_that_is_no_ssh_server(
     assert caught.value.step == "banner"
 
 
+def test_closing_ends_an_attempt_to_connect(connections: Connections, sshd: Sshd) -> None:
+    """The server accepts and says nothing, as one behind a broken firewall."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        transport = connections.transport(sshd.spec(port=server.getsockname()[1]))
+        errors: list[HostError] = []
+
+        def connect() -> None:
+            try:
+                transport.connect()
+            except HostError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=connect)
+        thread.start()
+        accepted, _ = server.accept()
+        accepted.recv(1)
+        transport.close()
+        thread.join(BOUND_S)
+        accepted.close()
+    assert not thread.is_alive()
+    assert isinstance(errors[0], HostUnreachable)
+
+
 def answer_garbage(server: socket.socket) -> None:
     try:
         while True:
