@@ -41,8 +41,9 @@ def seconds(argv: list[str], cwd: Path, environ: dict[str, str]) -> float:
     """Wall seconds of one process; its output is thrown away, its failure is ours."""
     started = time.perf_counter()
     subprocess.run(
-        argv, cwd=cwd, env=environ, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    )
+        argv, cwd=cwd, env=environ, check=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     return time.perf_counter() - started
 
 

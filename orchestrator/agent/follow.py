@@ -17,6 +17,8 @@ from .watch import Watch
 
 ALIVE_EVERY_S = 5.0
 LOOK_EVERY_S = 1.0
+GATHER_S = 0.015
+"""An agent at work writes many short lines: sent one by one they would cost the controller more than the cases cost."""
 _CHUNK = 1 << 18
 
 
@@ -36,16 +38,20 @@ def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
             if now >= alive_at:
                 channel.send({"type": "alive", "agent": alive, "time": time.time()})
                 alive_at = now + ALIVE_EVERY_S
+            sent = False
             while True:
                 data = journal.read()
                 if not data:
                     break
+                sent = True
                 channel.send(
                     {"type": "events", "offset": journal.offset - len(data), "length": len(data)}, data
                 )
             if not alive:
                 channel.send({"type": "end", "state": end_state(paths), "offset": journal.offset})
                 return
+            if sent and not journal.ending:
+                time.sleep(GATHER_S)
             watch.wait([channel.input_fd], min(LOOK_EVERY_S, alive_at - time.monotonic()), journal.ending)
             if select.select([channel.input_fd], [], [], 0)[0]:
                 channel.read_available()

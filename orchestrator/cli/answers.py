@@ -18,7 +18,7 @@ from rich.text import Text
 from orchestrator.archive.query import Table
 from orchestrator.cli.console import out
 from orchestrator.report import csv, markdown, to_text
-from orchestrator.report.wording import visible
+from orchestrator.wording import visible
 
 
 def answer(table: Table, format: str) -> str:
@@ -41,7 +41,7 @@ def answer(table: Table, format: str) -> str:
         shown.add_column(Text(visible(column)), justify="right" if i in numeric else "left", overflow="fold")
     for row in texts:
         shown.add_row(*(Text(value) for value in row))
-    return to_text(shown, width=out.width)
+    return to_text(shown, width=out().width)
 
 
 def plain(value: Any) -> Any:

@@ -49,7 +49,7 @@ def runs(archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE, as_json: opti
     if as_json:
         print_json(listing.as_json())
     elif listing.runs:
-        out.print(runs_table(listing))
+        out().print(runs_table(listing))
     else:
         say(f"there is no run in the archive {archive} yet")
 
@@ -77,7 +77,7 @@ def report(
     elif isinstance(content, str):
         print_text(content)
     else:
-        out.print(content)
+        out().print(content)
 
 
 def query(

@@ -1,28 +1,47 @@
 """The two streams of the command: data on standard output, everything else on standard error.
 
-Neither ever reads Rich markup out of text: labels such as `[bs=8]` are printed as they are.
+Neither ever reads Rich markup out of text: labels such as `[bs=8]` are printed as they are. Rich itself is loaded
+only where something is laid out or coloured.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from orchestrator.wording import visible
 
-out = Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
-err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@functools.cache
+def out() -> Console:
+    """Standard output, for what is laid out."""
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+@functools.cache
+def err() -> Console:
+    """Standard error, for live progress."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
     """A message for a person."""
-    err.print(text, soft_wrap=True)
+    sys.stderr.write("\n".join(map(visible, text.split("\n"))) + "\n")
+    sys.stderr.flush()
 
 
 def warn(text: str) -> None:
     """Something a person should know that stops nothing."""
-    err.print(f"warning: {text}", soft_wrap=True, style="yellow")
+    say(f"warning: {text}")
 
 
 def print_json(document: Any) -> None:

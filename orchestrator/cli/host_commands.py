@@ -13,6 +13,7 @@ from rich.text import Text
 from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
 from orchestrator.errors import EXIT_NO_HOST
+from orchestrator.wording import visible
 
 MODULES = ("torch", "flashinfer", "sgl_kernel", "numpy")
 
@@ -71,7 +72,7 @@ def _print_hosts(reports: dict[str, Any]) -> None:
             Text(libraries),
             Text(", ".join(spec.tags)),
         )
-    out.print(table)
+    out().print(table)
     for found in reports.values():
         if found.error:
             say(found.error)
@@ -104,15 +105,14 @@ def gc(
     with Connections(environ=os.environ, warn=warn) as connections:
         answer = Dialogue(connections.transport(spec), spec).gc(dry_run=not yes, keep=tuple(keep or ()))
     if as_json:
-        print_json(
-            {"host": spec.name, "dry_run": not yes, **{k: v for k, v in answer.items() if k != "type"}}
-        )
+        document = {"host": spec.name, "dry_run": not yes, "removed": answer.removed, "bytes": answer.bytes}
+        print_json(document)
         return
-    removed = answer.get("removed") or []
-    for thing in removed:
-        out.print(Text(str(thing)), soft_wrap=True)
-    mib = float(answer.get("bytes") or 0) / 2**20
-    if not removed:
+    for thing in answer.removed:
+        what = f"{thing.get('kind', 'thing')} {thing.get('name', '')}: {thing.get('reason', '')}"
+        out().print(Text(visible(what)), soft_wrap=True)
+    mib = answer.bytes / 2**20
+    if not answer.removed:
         say(f"{spec.name}: nothing to remove")
     elif yes:
         say(f"{spec.name}: removed, {mib:.1f} MiB")

@@ -216,11 +216,11 @@ def status(
     if as_json:
         print_json(document)
         return
-    out.print(f"{outcome.run_id}  {outcome.state}  {outcome.archive}")
-    out.print("  ".join(f"{status}: {n}" for status, n in outcome.counts.items()) or "nothing measured yet")
+    out().print(f"{outcome.run_id}  {outcome.state}  {outcome.archive}")
+    out().print("  ".join(f"{status}: {n}" for status, n in outcome.counts.items()) or "nothing measured yet")
     for name, host in document["hosts"].items():
         detail = host["error"] or ("agent " + host["agent"] if host.get("agent") else "")
-        out.print(f"{name}: {host['state']}  {detail}", soft_wrap=True)
+        out().print(f"{name}: {host['state']}  {detail}", soft_wrap=True)
 
 
 def _announce(run_id: str, as_json: bool) -> None:
@@ -230,9 +230,14 @@ def _announce(run_id: str, as_json: bool) -> None:
 
 
 def _progress() -> Observer:
-    from orchestrator.cli.progress import LiveProgress, PlainProgress
+    if sys.stderr.isatty():
+        from orchestrator.cli.progress import LiveProgress
 
-    return LiveProgress(err) if err.is_terminal and not err.is_dumb_terminal else PlainProgress(err)
+        if not err().is_dumb_terminal:
+            return LiveProgress(err())
+    from orchestrator.cli.plain import PlainProgress
+
+    return PlainProgress(say)
 
 
 @contextmanager
@@ -309,4 +314,4 @@ def exit_code(outcome: Outcome) -> int:
 def _print_report(archive: Archive, folder: RunFolder) -> None:
     from orchestrator.report import build, render
 
-    out.print(render(build(archive, folder)))
+    out().print(render(build(archive, folder)))

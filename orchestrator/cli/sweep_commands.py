@@ -62,15 +62,15 @@ def payloads(as_json: options.Json = False) -> None:
         about = template.describe()
         head = Text(about["name"], style="bold")
         head.append(f"  {about['summary'] or ''}", style="not bold")
-        out.print(head)
+        out().print(head)
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
         for name, spec in (about["parameters"] or {}).items():
             table.add_row(Text(name), Text(_parameter(spec)))
         for name, text in (about["backends"] or {}).items():
             table.add_row(Text(name, style="cyan"), Text(str(text or "")))
         if table.row_count:
-            out.print(table)
-        out.print(Text(f"    {about['path']}", style="dim"))
+            out().print(table)
+        out().print(Text(f"    {about['path']}", style="dim"))
 
 
 def _parameter(spec: dict[str, Any]) -> str:
@@ -114,13 +114,13 @@ def plan(
         for case in part.cases:
             values = "  ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in case.params.items())
             table.add_row(Text(case.label), case.case_id, Text(values), Text(", ".join(where[case.case_id])))
-        out.print(table)
+        out().print(table)
         note = f" (baseline {part.baseline})" if part.baseline else ""
-        out.print(Text(f"backends: {', '.join(part.backends) or 'one'}{note}"))
+        out().print(Text(f"backends: {', '.join(part.backends) or 'one'}{note}"))
     total = len(made.cases)
-    out.print(Text(f"{total} case{'s' * (total != 1)}, placement {made.sweep.placement}"))
+    out().print(Text(f"{total} case{'s' * (total != 1)}, placement {made.sweep.placement}"))
     if several and made.sweep.placement == "shard":
-        out.print(
+        out().print(
             Text(
                 "the hosts shown are where the cases start; they move to hosts of the same device model that run dry"
             )
@@ -151,4 +151,4 @@ def render(
         raise FileError(f"cannot write: {error.strerror}", path=error.filename or output) from error
     for name in files:
         if "/" not in name:
-            out.print(Text(str(output / name)))
+            out().print(Text(str(output / name)))

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.model import Measurement, Status
 from orchestrator.report.build import Report
 from orchestrator.report.speedup import NoSpeedup, Speedup
-from orchestrator.report.wording import visible
+from orchestrator.wording import visible
 
 _FORMULA = ("=", "+", "-", "@")
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from orchestrator.archive import Archive, RunFolder, fold_run, read_document
 from orchestrator.errors import ArchiveError
 from orchestrator.report.phrases import STATUS_ORDER
-from orchestrator.report.wording import tally, visible
+from orchestrator.wording import tally, visible
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.report import phrases
 from orchestrator.report.build import PayloadTable, Report
-from orchestrator.report.wording import visible
+from orchestrator.wording import visible
 
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ALWAYS = re.compile(r"([\\`*|~$])")

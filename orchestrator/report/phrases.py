@@ -8,7 +8,7 @@ from orchestrator.archive.document import HostRecord
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report.build import Cell, PayloadTable, Report
 from orchestrator.report.speedup import Speedup
-from orchestrator.report.wording import assignments, number, ratio, share, tally, visible
+from orchestrator.wording import assignments, number, ratio, share, tally, visible
 
 LABEL_LENGTH = 120
 MARKS = {"suspect": "?", "unchecked": "*"}

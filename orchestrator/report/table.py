@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestrator.report import phrases
 from orchestrator.report.build import PayloadTable, Report
 from orchestrator.report.phrases import Phrases
-from orchestrator.report.wording import visible
+from orchestrator.wording import visible
 
 _NARROWEST_LABEL = 16
 _WIDEST_WORD = 30

@@ -11,6 +11,7 @@ import queue
 import random
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -140,8 +141,10 @@ class HostRun:
         self._thread.join(timeout_s)
 
     def control(self, message: dict[str, Any]) -> None:
-        """Tell the agent something (cancel, enqueue, release). Kept and said again if the link breaks meanwhile;
-        the agent takes each message as often as it comes."""
+        """Tell the agent something (cancel, enqueue, release). Kept and said again after a break of the link: the
+        `id` tells the agent a batch that is only said again from cases that are offered again."""
+        if message["type"] == "enqueue":
+            message = {**message, "id": uuid.uuid4().hex}
         with self._lock:
             following = self._following
             if following is None or message["type"] != "release":

@@ -13,7 +13,7 @@ from orchestrator.errors import UsageError
 from orchestrator.model import Measurement
 from orchestrator.report import build, render
 from orchestrator.report.markdown import escaped
-from orchestrator.report.wording import number, ratio, share, visible
+from orchestrator.wording import number, ratio, share, visible
 
 EVIL = "</script><img src=x onerror=alert(1)> [bs=8] a|b \x1b[31m `c`"
 
