@@ -19,8 +19,6 @@ from orchestrator.transport.known_hosts import KnownHosts
 from orchestrator.transport.target import HostSpec, Target, Warn
 
 if TYPE_CHECKING:
-    import fabric
-
     from orchestrator.transport.embedded import EmbeddedServer
     from orchestrator.transport.keys import KeyStore
     from orchestrator.transport.ssh import SshTransport
@@ -50,7 +48,6 @@ class Connections:
         self._jumps: dict[Target, SshTransport] = {}
         self._known_hosts: dict[tuple[Path, ...], KnownHosts] = {}
         self._keys: KeyStore | None = None
-        self._fabric_config: fabric.Config | None = None
         self._embedded: EmbeddedServer | None = None
 
     def __enter__(self) -> Connections:
@@ -89,7 +86,7 @@ class Connections:
         from orchestrator.transport.ssh import SshTransport
 
         return SshTransport(
-            target, keys=self._key_store(), known_hosts=self._known, fabric_config=self._config(),
+            target, keys=self._key_store(), known_hosts=self._known,
             warn=self._warn_once, jump=self._jump(target.jump) if target.jump else None,
         )  # fmt: skip
 
@@ -113,15 +110,6 @@ class Connections:
         if self._keys is None:
             self._keys = KeyStore(self._ask)
         return self._keys
-
-    def _config(self) -> fabric.Config:
-        """fabric's defaults, without what files of its own would add: hosts are resolved in `config.py`."""
-        import fabric
-        import paramiko
-
-        if self._fabric_config is None:
-            self._fabric_config = fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
-        return self._fabric_config
 
     def _embedded_target(self, spec: HostSpec) -> Target:
         from orchestrator.transport import embedded

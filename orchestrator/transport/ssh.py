@@ -46,7 +46,6 @@ class SshTransport:
         *,
         keys: KeyStore,
         known_hosts: Callable[[Target], KnownHosts],
-        fabric_config: fabric.Config,
         warn: Warn,
         jump: SshTransport | None = None,
     ) -> None:
@@ -56,7 +55,6 @@ class SshTransport:
         self._target = target
         self._keys = keys
         self._known_hosts = known_hosts
-        self._fabric_config = fabric_config
         self._warn = warn
         self._jump = jump
         self._keepalive_s = target.keepalive_s
@@ -183,7 +181,7 @@ class SshTransport:
             return session
 
         connection = fabric.Connection(
-            target.host, user=target.user, port=target.port, config=self._fabric_config, gateway=False, forward_agent=False,
+            target.host, user=target.user, port=target.port, config=_fabric_defaults(), gateway=False, forward_agent=False,
             connect_kwargs={
                 "sock": link, "transport_factory": make_session, "auth_strategy": login,
                 "banner_timeout": max(target.connect_timeout_s, HANDSHAKE_TIMEOUT_S), "auth_timeout": AUTH_TIMEOUT_S,
@@ -256,6 +254,12 @@ class _HostKeyCheck(paramiko.MissingHostKeyPolicy):
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         """Raises `HostRefused` unless the key is trusted."""
         check_host_key(self._target, self._known, self._opened[0].host_key_blob, warn=self._warn)
+
+
+def _fabric_defaults() -> fabric.Config:
+    """fabric's defaults without its files, since hosts are resolved in `config.py`. One a connection (it costs 0.1 ms):
+    a Connection writes its own attributes into its Config, which other threads would see half-made."""
+    return fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
 
 
 def _feed(process: SshProcess, data: bytes) -> threading.Thread:

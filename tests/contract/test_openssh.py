@@ -431,6 +431,19 @@ def test_more_connections_than_the_host_takes_at_once(make_sshd: Make, user_envi
     assert outputs == [b"hi\n"] * 8
 
 
+def test_many_hosts_at_once(sshd: Sshd, connections: Connections) -> None:
+    """They share keys and known hosts; whatever else the libraries share between connections must not be half-made."""
+    transports = [connections.transport(sshd.spec(f"gpu{number}")) for number in range(32)]
+    outputs: list[bytes] = []
+    in_threads(
+        [
+            lambda transport=transport: outputs.append(transport.run(["echo", "hi"]).stdout)
+            for transport in transports
+        ]
+    )
+    assert outputs == [b"hi\n"] * 32
+
+
 def test_more_commands_than_a_connection_takes(make_sshd: Make, connections: Connections) -> None:
     transport = connections.transport(make_sshd(MaxSessions=1).spec())
     process = transport.spawn(["cat"])
