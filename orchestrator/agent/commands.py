@@ -28,7 +28,7 @@ class Refusal(Exception):
 
 
 def dispatch(command: Mapping[str, Any], context: Any) -> None:
-    """Obey one command. `context` comes from the stub: nonce, workdir, agent (path of the zip), input_fd, output_fd, pending."""
+    """Obey one command. `context` comes from the stub: nonce, workdir, input_fd, output_fd, pending."""
     channel = Channel(context.nonce, context.input_fd, context.output_fd, context.pending)
     name = str(command.get("name"))
     try:
@@ -54,7 +54,7 @@ def dispatch(command: Mapping[str, Any], context: Any) -> None:
 def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     paths = RunPaths(context.workdir, command["run_id"])
     if not lock.is_held(paths):
-        lay_out(paths, os.path.dirname(context.agent), context.agent, command["job"], command["tree"])
+        lay_out(paths, command["job"], command["tree"])
     enqueue(paths, command.get("queue") or [], bool(command.get("sealed")))
     try:
         pid, already = start_agent(paths, command.get("secrets") or {})
@@ -85,7 +85,9 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     deadline = time.monotonic() + CANCEL_PATIENCE_S
     while lock.is_held(paths) and time.monotonic() < deadline:
         time.sleep(0.02)
-    fd = lock.acquire(paths, wait_s=0.5) or _put_down(paths)
+    fd = lock.acquire(paths, wait_s=0.5)
+    if fd is None:
+        fd = _put_down(paths)
     try:
         if end_state(paths) == "dead":
             _end_for_dead_agent(paths)

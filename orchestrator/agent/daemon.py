@@ -1,11 +1,10 @@
 """The agent as a process: takes the run's lock, cleans up after a dead predecessor, supervises, and says how it ended.
 
-It is started by `launcher` with the secrets on standard input, and a descriptor on which it tells its starter that it lives.
+It is forked by `launcher`, and tells it over a pipe that it lives.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import selectors
@@ -30,13 +29,10 @@ LEASE_VARIABLE = "FARBENCH_LEASE_DIR"
 """Another folder for the leases of GPUs: for hosts on which several users must not share one, and for tests."""
 
 
-def main(workdir: str, run_id: str, tell_fd: str) -> None:
-    """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on `tell_fd`."""
+def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
+    """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`."""
     os.umask(0o077)
-    tell = int(tell_fd)
-    paths = RunPaths(workdir, run_id)
-    secrets = json.loads(sys.stdin.buffer.read().decode("utf-8"))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.chdir("/")
     lock_fd = lock.acquire(paths)
     if lock_fd is None:
         os.write(tell, b"already")
@@ -110,6 +106,8 @@ def _bury_predecessor(paths: RunPaths, nonce: str) -> None:
     nonces = {nonce}
     if isinstance(before, dict) and isinstance(before.get("nonce"), str):
         nonces.add(before["nonce"])
+    for name in paths.requests():
+        os.unlink(os.path.join(paths.control, name))  # they were for the predecessor
     for each in nonces:
         procs.end_marked(each, grace_s=0.0)
     shutil.rmtree(paths.work, ignore_errors=True)

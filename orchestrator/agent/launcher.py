@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from functools import partial
+from typing import Any, Mapping, Sequence, Tuple
 
 from . import lock
+from .daemon import run_agent
 from .paths import RunPaths, add_numbered, checked_relative, read_json, write_json
-from .wire import dump, encoded, native
-
-# The agent runs from a copy of its own in the run's folder, so collecting the cache never takes it away.
-_AGENT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from farbench_agent.daemon import main; main(*sys.argv[2:])"
-)
+from .spawning import run_forked
+from .wire import dump, native
 
 
 class LaunchError(Exception):
     """The agent could not be started."""
 
 
-def lay_out(paths: RunPaths, cache: str, agent: str, job: Mapping[str, Any], tree: Mapping[str, str]) -> None:
+def lay_out(paths: RunPaths, job: Mapping[str, Any], tree: Mapping[str, str]) -> None:
     """Put the run's files where its workers expect them. Raises OSError, or ValueError for paths that lead elsewhere.
 
     Files are copies: what a payload does to its own script must never reach the cache."""
@@ -30,8 +26,8 @@ def lay_out(paths: RunPaths, cache: str, agent: str, job: Mapping[str, Any], tre
     for relative, sha256 in tree.items():
         target = os.path.join(paths.root, checked_relative(native(relative)))
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-        _copy(os.path.join(cache, bytes.fromhex(sha256).hex()), target)
-    _copy(agent, paths.agent)
+        _copy(os.path.join(paths.workdir, "cache", bytes.fromhex(sha256).hex()), target)
+    write_json(paths.tree, tree)  # which uploads the run needs, should it be launched again
     write_json(paths.job, job)
 
 
@@ -65,9 +61,9 @@ def ring(paths: RunPaths) -> None:
 def start_agent(paths: RunPaths, secrets: Mapping[str, str]) -> Tuple[int, bool]:
     """(the agent's PID, whether it lived already). Raises LaunchError.
 
-    Returns once the agent holds the run's lock. The secrets go through a pipe into its memory only."""
+    Returns once the agent holds the run's lock. The secrets stay in memory."""
     if not lock.is_held(paths):
-        answer = _spawn(paths, dump(dict(secrets)))
+        answer = _spawn(paths, secrets)
         if answer not in ("ok", "already"):
             raise LaunchError(answer or f"it ended at once; see {paths.log('agent')}")
         if answer == "ok":
@@ -82,41 +78,24 @@ def agent_pid(paths: RunPaths) -> int:
     return pid if isinstance(pid, int) else 0
 
 
-def _spawn(paths: RunPaths, secrets: bytes) -> str:
-    secrets_reader, secrets_writer = os.pipe()
+def _spawn(paths: RunPaths, secrets: Mapping[str, str]) -> str:
+    """Fork the agent off; what it answers once it holds the lock, or fails to."""
     answer_reader, answer_writer = os.pipe()
-    argv: List[str] = [sys.executable, "-I", "-X", "utf8", "-c", _AGENT, paths.agent]
-    argv += [paths.workdir, paths.run_id, str(answer_writer)]
-    environment: Dict[bytes, bytes] = dict(os.environb)
-    # Fork first, so that the agent is nobody's child (init's) and never a zombie of whoever follows.
+    # Two forks, so that the agent is nobody's child (init's), and never a zombie of whoever follows. No exec: the
+    # modules are loaded already, which spares the host a second start of Python, and the secrets are where they
+    # belong, in memory.
     middle = os.fork()
     if middle == 0:
-        status = 1
         try:
-            log = os.open(paths.log("agent"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            subprocess.Popen(
-                [os.fsencode(argument) for argument in argv],
-                env=environment,
-                cwd="/",
-                stdin=secrets_reader,
-                stdout=log,
-                stderr=log,
-                pass_fds=(answer_writer,),
-                start_new_session=True,
-            )
-            status = 0
-        except OSError as error:
-            os.write(answer_writer, encoded(f"cannot start {sys.executable}: {error}"))
+            os.setsid()
+            if os.fork() == 0:
+                run_forked(
+                    partial(run_agent, paths, secrets, answer_writer), paths.log("agent"), (answer_writer,)
+                )
         finally:
-            os._exit(status)
-    os.close(secrets_reader)
+            os._exit(0)
     os.close(answer_writer)
     os.waitpid(middle, 0)
-    try:
-        with open(secrets_writer, "wb") as pipe:
-            pipe.write(secrets)
-    except BrokenPipeError:
-        pass  # it ended already: the answer tells
     with open(answer_reader, "rb") as pipe:
         return pipe.read().decode("utf-8", "replace")
 

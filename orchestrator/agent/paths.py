@@ -28,7 +28,7 @@ class RunPaths:
         self.lock = os.path.join(self.root, "agent.lock")
         self.followers = os.path.join(self.root, "followers.lock")
         self.identity = os.path.join(self.root, "agent.json")
-        self.agent = os.path.join(self.root, "agent.zip")
+        self.tree = os.path.join(self.root, "tree.json")
         self.journal = os.path.join(self.root, "events.jsonl")
         self.reserve = os.path.join(self.root, "events.reserve")
         self.scripts = os.path.join(self.root, "scripts")

@@ -7,19 +7,18 @@ import os
 import re
 import selectors
 import shutil
-import sys
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from functools import partial
+from typing import Any, Callable, Dict, Mapping, Tuple
 
+from . import script_payload
 from .logs import LogFile, Redactor
 from .paths import RunPaths, checked_relative
+from .spawning import execute, fork, payload_python
 from .wire import native
-from .worker import Worker
+from .worker import Launch, Worker
 
 SCRIPT_SLACK_S = 20.0
 """The runner of script payloads keeps the time itself, so that it can save what was printed; we only watch it."""
-
-# The agent's own Python, isolated: a payload's PYTHONPATH or site packages are none of the runner's business.
-_RUNNER = "import sys; sys.path.insert(0, sys.argv[1]); from farbench_agent.script_payload import main; main(*sys.argv[2:])"
 
 
 class StartError(Exception):
@@ -74,35 +73,37 @@ class RunSetup:
         """A new worker process for a payload. Raises StartError."""
         self._serial += 1
         name = f"{device['kind']}{device['index']}-{self._serial:03d}"
-        argv, activate = self._command(payload)
         # Libraries drop files where they stand; this folder goes with the run, never with somebody's home.
         cwd = os.path.join(self.paths.work, name)
+        launch, program = self._launch(payload, marks, cwd)
         try:
             os.makedirs(cwd, mode=0o700, exist_ok=True)
             log = LogFile(self.paths.log(name), self.redactor)
             worker = Worker(name, self.nonce, self._selector, log, on_message)
-            worker.start(argv, self.environment(), marks, activate, cwd)
+            worker.start(launch)
         except OSError as error:
-            raise StartError(self._why(error, argv)) from error
+            raise StartError(self._why(error, program)) from error
         except ValueError as error:  # a zero byte in an argument or a variable
-            raise StartError(f"cannot start {argv[0]}: {error}") from error
+            raise StartError(f"cannot start {program}: {error}") from error
         return worker
 
     def clean_up(self, worker: str) -> None:
         """Remove the folder a worker stood in."""
         shutil.rmtree(os.path.join(self.paths.work, worker), ignore_errors=True)
 
-    def _command(self, payload: str) -> "tuple[List[str], Optional[str]]":
-        config = self.payload(payload)
+    def _launch(self, payload: str, marks: Mapping[str, str], cwd: str) -> Tuple[Launch, str]:
+        """(how to start a worker of the payload, what that runs)."""
+        config, env = self.payload(payload), self.environment()
         if config.get("kind") == "script":
-            # It applies `activate` to the program, not to itself.
-            runner = [sys.executable, "-I", "-X", "utf8", "-c", _RUNNER]
-            return [*runner, self.paths.agent, self.paths.workdir, self.paths.run_id, payload], None
-        script = os.path.join(self.paths.root, checked_relative(native(str(config.get("script")))))
-        activate = self.job.get("activate")
-        return [payload_python(self.job), script], str(activate) if activate else None
+            # The runner applies `activate` to the program, not to itself.
+            serve = partial(script_payload.serve, self.paths, self.job, payload)
+            return (lambda own, out, keep: fork(serve, {**env, **marks, **own}, cwd, out, keep)), payload
+        python = payload_python(self.job)
+        argv = [python, os.path.join(self.paths.root, checked_relative(native(str(config.get("script")))))]
+        activate = str(self.job.get("activate") or "") or None
+        return (lambda own, out, keep: execute(argv, env, {**marks, **own}, activate, cwd, out, keep)), python
 
-    def _why(self, error: OSError, argv: List[str]) -> str:
+    def _why(self, error: OSError, program: str) -> str:
         if error.errno == errno.E2BIG:
             name, size = max(
                 ((name, len(value)) for name, value in self.environment().items()),
@@ -110,16 +111,10 @@ class RunSetup:
                 default=("?", 0),
             )
             return (
-                f"cannot start {argv[0]}: {error.strerror}; the largest variable is {name} with {size} bytes"
+                f"cannot start {program}: {error.strerror}; the largest variable is {name} with {size} bytes"
             )
-        where = error.filename if isinstance(error.filename, str) else argv[0]
-        return f"cannot start {argv[0]}: {error.strerror or error} ({where})"
-
-
-def payload_python(job: Mapping[str, Any]) -> str:
-    """The interpreter of the payloads: the job's, else ours."""
-    python = job.get("python")
-    return os.path.expanduser(native(str(python))) if python else sys.executable
+        where = error.filename if isinstance(error.filename, str) else program
+        return f"cannot start {program}: {error.strerror or error} ({where})"
 
 
 def _newest_serial(logs: str) -> int:

@@ -1,7 +1,7 @@
 """The worker of script payloads: runs any program once a case and backend, and reports what it printed.
 
-It is a process of its own beside the agent, under the agent's Python, and speaks the protocol of every worker. So the
-agent treats all payloads alike, and results of any size are read where they cannot make it slow or big.
+It is a process of its own, forked from the agent, and speaks the protocol of every worker. So the agent treats all
+payloads alike, and results of any size are read where they cannot make it slow or big.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import platform
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence
@@ -20,28 +19,23 @@ from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence
 from . import procs
 from .attempt import DEFAULT_TIMEOUT_S, seconds
 from .exits import MemoryKills, describe
-from .paths import RunPaths, read_json
-from .runsetup import payload_python
+from .paths import RunPaths
 from .script_folder import Folder
 from .script_results import LARGEST_DOCUMENT, JsonLineFilter, Outcome, ResultsError, measurements, read_rows
-from .spawning import command_line, die_with_parent
+from .spawning import WORKER_VARIABLE, execute, payload_python
 from .wire import dump, native
-from .worker import WORKER_VARIABLE
 
 TERM_GRACE_S = 2.0
 _CHUNK = 1 << 16
 
 
-def main(workdir: str, run_id: str, payload: str) -> None:
-    """Serve cases until told to end."""
-    os.umask(0o077)
+def serve(paths: RunPaths, job: Mapping[str, Any], payload: str) -> None:
+    """Serve cases until told to end; the process's environment names the descriptors, as every worker's does."""
     incoming = int(os.environ.pop("FARBENCH_WORKER_IN"))
     outgoing = int(os.environ.pop("FARBENCH_WORKER_OUT"))
     for fd in (incoming, outgoing):
         os.set_inheritable(fd, False)
-    paths = RunPaths(workdir, run_id)
-    job = read_json(paths.job)
-    runner = _Runner(paths, job, job["payloads"][payload], payload, outgoing)
+    runner = _Runner(paths, job, job["payloads"][payload], outgoing)
     signal.signal(signal.SIGTERM, _end)
     runner.send({"type": "ready", "import_s": 0.0, "environment": runner.environment()})
     with open(incoming, "rb") as messages:
@@ -59,12 +53,11 @@ def _end(*_: object) -> None:
 
 class _Runner:
     def __init__(
-        self, paths: RunPaths, job: Mapping[str, Any], config: Mapping[str, Any], payload: str, outgoing: int
+        self, paths: RunPaths, job: Mapping[str, Any], config: Mapping[str, Any], outgoing: int
     ) -> None:
         self._paths = paths
         self._job = job
         self._config = config
-        self._payload = payload
         self._outgoing = outgoing
         self._worker = os.environ[WORKER_VARIABLE]
         self._nonce = os.environ[procs.NONCE_VARIABLE]
@@ -154,19 +147,11 @@ class _Runner:
         kept = (procs.NONCE_VARIABLE, WORKER_VARIABLE, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
         marks = {name: os.environ[name] for name in kept if name in os.environ}
         activate = self._job.get("activate")
-        line, environment = command_line(argv, {}, marks, str(activate) if activate else None)
         kills = MemoryKills()
         deadline = time.monotonic() + limit_s
         try:
-            process = subprocess.Popen(
-                line,
-                env=environment,
-                cwd=os.fsencode(cwd),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=sys.stderr.fileno(),
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
+            process = execute(
+                argv, {}, marks, str(activate) if activate else None, cwd, output=2, stdout=subprocess.PIPE
             )
         except (OSError, ValueError) as error:
             return Outcome("error", f"cannot start {argv[0]}: {getattr(error, 'strerror', None) or error}")

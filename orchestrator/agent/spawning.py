@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+import subprocess
+import sys
+import traceback
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
-from .wire import encoded
+from .wire import encoded, native
 
 # A function has positional parameters of its own, so a `set --` in the user's line cannot disturb ours. Our own
 # variables are set again after it: an activation may well export CUDA_VISIBLE_DEVICES.
@@ -16,9 +19,16 @@ _ACTIVATE = (
     'while [ "$farbench_count" -gt 0 ]; do export "$1"; shift; farbench_count=$((farbench_count - 1)); done; '
     'exec "$@"'
 )
+WORKER_VARIABLE = "FARBENCH_WORKER"
 _DEFAULTS = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
 _PR_SET_PDEATHSIG = 1
 _OOM_SCORE = b"500"
+
+
+def payload_python(job: Mapping[str, Any]) -> str:
+    """The interpreter of the payloads: the job's, else ours."""
+    python = job.get("python")
+    return os.path.expanduser(native(str(python))) if python else sys.executable
 
 
 def command_line(
@@ -36,6 +46,109 @@ def command_line(
         shell = [b"/bin/sh", b"-c", encoded(_ACTIVATE), b"farbench", encoded(activate)]
         line = [*shell, str(len(settings)).encode(), *settings, *line]
     return line, environment
+
+
+def execute(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    marks: Mapping[str, str],
+    activate: Optional[str],
+    cwd: str,
+    output: int,
+    keep: Tuple[int, ...] = (),
+    stdout: Optional[int] = None,
+) -> "subprocess.Popen[bytes]":
+    """Start a payload process in a session of its own, what it prints on `output`. Raises OSError, ValueError."""
+    line, environment = command_line(argv, env, marks, activate)
+    return subprocess.Popen(
+        line,
+        env=environment,
+        cwd=encoded(cwd),
+        stdin=subprocess.DEVNULL,
+        stdout=output if stdout is None else stdout,
+        stderr=output,
+        pass_fds=keep,
+        start_new_session=True,
+        preexec_fn=die_with_parent(),
+    )
+
+
+class Forked:
+    """A child of ours that runs a function of this program; `poll` and `returncode` are those of Popen."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: Optional[int] = None
+
+    def poll(self) -> Optional[int]:
+        """How it ended, or None as long as it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        return self.returncode
+
+
+def fork(
+    function: Callable[[], None], env: Mapping[str, str], cwd: str, output: int, keep: Tuple[int, ...]
+) -> Forked:
+    """Run `function` in a child, in a session of its own, as `execute` would a program."""
+    prepare = die_with_parent()
+    pid = os.fork()
+    if pid:
+        return Forked(pid)
+    try:
+        os.setsid()
+        prepare()
+        os.chdir(cwd)
+        inherited = _inherited()
+        os.environ.clear()
+        os.environb.update(inherited)
+        os.environb.update({encoded(name): encoded(value) for name, value in env.items()})
+        run_forked(function, output, keep)
+    finally:
+        os._exit(1)
+
+
+def run_forked(function: Callable[[], None], output: Union[int, str], keep: Tuple[int, ...]) -> None:
+    """Become the process of `function`, right after a fork: its own streams, no descriptor but those of `keep`,
+    no handler of the parent's. Never returns."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        log = (
+            output
+            if isinstance(output, int)
+            else os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        )
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard, fd in ((0, nothing), (1, log), (2, log)):
+            os.dup2(fd, standard)
+        _close_all_but({0, 1, 2, *keep})
+        function()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:  # noqa: BLE001 - the process's boundary: whatever it is goes to its log
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _close_all_but(keep: Set[int]) -> None:
+    try:
+        open_fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        open_fds = list(range(256))
+    for fd in open_fds:
+        if fd not in keep:
+            try:
+                os.close(fd)
+            except OSError:
+                pass  # the listing's own, or not open
 
 
 def die_with_parent() -> Callable[[], None]:

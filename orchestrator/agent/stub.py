@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Dict, Iterator, Optional
 
 CHUNK = 1 << 18
+UNUSED_S = 30 * 86400.0
 HINTS = {
     errno.ENOSPC: "free some space there, or set another `workdir`",
     errno.EDQUOT: "your quota is used up: free some space there, or set another `workdir`",
@@ -170,8 +171,7 @@ def main() -> None:
     except Refused as refusal:
         send(refusal.answer)
         raise SystemExit(1) from None
-    agent = os.path.join(cache, bytes.fromhex(request["agent"]).hex())
-    sys.path.insert(0, agent)
+    sys.path.insert(0, unpacked(workdir, bytes.fromhex(request["agent"]).hex()))
     from farbench_agent.commands import dispatch  # type: ignore[import-not-found]
 
     dispatch(
@@ -179,12 +179,42 @@ def main() -> None:
         SimpleNamespace(
             nonce=request["nonce"],
             workdir=workdir,
-            agent=agent,
             input_fd=0,
             output_fd=output,
             pending=leftover(source),
         ),
     )
+
+
+def unpacked(workdir: str, agent: str) -> str:
+    """Where to import the agent from: a folder, in which Python keeps the compiled modules, made once a boot.
+
+    (Nothing is synced to disk, and after a crash of the host files may be empty: so it is never used after a boot.)
+    Where it cannot be made, the zip itself does."""
+    archive = os.path.join(workdir, "cache", agent)
+    above = os.path.join(workdir, "agent")
+    folder = os.path.join(above, "%s-%s" % (agent[:16], boot_id()[:13]))
+    try:
+        if os.path.isdir(folder):
+            os.utime(folder)
+            return folder
+        import shutil
+        import zipfile
+
+        own = "%s.%d" % (folder, os.getpid())
+        try:
+            with zipfile.ZipFile(archive) as bundle:
+                bundle.extractall(own)
+            os.rename(own, folder)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+        for name in os.listdir(above):
+            path = os.path.join(above, name)
+            if time.time() - os.stat(path).st_mtime > UNUSED_S:
+                shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        pass  # another stub was faster, or the disk is full
+    return folder if os.path.isdir(folder) else archive
 
 
 def boot_id() -> str:

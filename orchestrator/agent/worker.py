@@ -9,20 +9,22 @@ import selectors
 import signal
 import subprocess
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
 from . import procs
 from .logs import LogFile
-from .spawning import command_line, die_with_parent
+from .spawning import WORKER_VARIABLE, Forked
 from .wire import dump, encoded
 
 EXIT_GRACE_S = 5.0
 TERM_GRACE_S = 2.0
 LEFTOVERS_S = 5.0
-WORKER_VARIABLE = "FARBENCH_WORKER"
 _CHUNK = 1 << 16
 _LONGEST_LINE = 8 << 20
 _DRAIN_BYTES = 4 << 20
+
+Process = Union["subprocess.Popen[bytes]", Forked]
+Launch = Callable[[Dict[str, str], int, Tuple[int, int]], Process]
 
 
 class Worker:
@@ -47,7 +49,7 @@ class Worker:
         self._nonce = nonce
         self._selector = selector
         self._on_message = on_message
-        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._process: Optional[Process] = None
         self._fds: Dict[str, int] = {}
         self._incoming = bytearray()
         self._reading = False
@@ -57,41 +59,21 @@ class Worker:
         self._give_up_at = float("inf")
         self._signals: List[signal.Signals] = []
 
-    def start(
-        self,
-        argv: Sequence[str],
-        env: Mapping[str, str],
-        marks: Mapping[str, str],
-        activate: Optional[str],
-        cwd: str,
-    ) -> None:
-        """Start the process with `env` on top of our environment, and `marks` on top of what `activate` sets.
-
-        Raises OSError when it cannot be started."""
+    def start(self, launch: Launch) -> None:
+        """Start the process. `launch` gets our marks for its environment, the descriptor for what it prints, and those
+        that it keeps. Raises what `launch` raises."""
         to_child, self._fds["in"] = os.pipe()
         self._fds["out"], from_child = os.pipe()
         self._fds["log"], output = os.pipe()
         marks = {
-            **marks,
             procs.NONCE_VARIABLE: self._nonce,
             WORKER_VARIABLE: self.name,
             "FARBENCH_WORKER_IN": str(to_child),
             "FARBENCH_WORKER_OUT": str(from_child),
         }
-        line, environment = command_line(argv, dict(env), marks, activate)
         try:
-            self._process = subprocess.Popen(
-                line,
-                env=environment,
-                cwd=encoded(cwd),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(to_child, from_child),
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-            )
-        except OSError:
+            self._process = launch(marks, output, (to_child, from_child))
+        except BaseException:
             self._close_all()
             raise
         finally:

@@ -36,6 +36,12 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> A
     return value
 
 
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    entry = procs.stat(pid)
+    return entry is not None and entry.state != "Z"
+
+
 class Call:
     """One exec channel: the stub with one request."""
 
@@ -43,6 +49,7 @@ class Call:
         self.process = process
         self.nonce = nonce.encode()
         self.journal = bytearray()
+        self.ended = threading.Event()
         self._lines: queue.Queue[tuple[dict[str, Any], bytes] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -59,6 +66,7 @@ class Call:
                 assert len(body) == message["length"]
             self._lines.put((message, body))
         self._lines.put(None)
+        self.ended.set()
 
     def next(self) -> tuple[dict[str, Any], bytes]:
         """The next message and the bytes after it."""
@@ -100,6 +108,7 @@ class Call:
         """Hang up as a lost connection does."""
         self.process.kill()
         self.process.wait()
+        self.ended.wait(PATIENCE_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             with contextlib.suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
@@ -127,7 +136,9 @@ class Host:
         self.calls: list[Call] = []
         self.uploads: list[list[str]] = []
 
-    def call(self, command: dict[str, Any], files: dict[str, bytes] | None = None) -> Call:
+    def call(
+        self, command: dict[str, Any], files: dict[str, bytes] | None = None, upload: bool = True
+    ) -> Call:
         """Open a channel with one request, upload what is missing."""
         agent, bundle = agent_bundle()
         contents = {agent: bundle, **(files or {})}
@@ -150,7 +161,7 @@ class Host:
         if hello["type"] != "hello":
             raise AssertionError(hello)
         self.uploads.append(hello["missing"])
-        for sha256 in hello["missing"]:
+        for sha256 in hello["missing"] if upload else ():
             process.stdin.write(contents[sha256])
         process.stdin.flush()
         return call

@@ -92,7 +92,7 @@ for line in incoming:
         break
     case = message["case"]
     healthy = True
-    note("cases", "%s %d %s" % (case["case_id"], os.getpid(), os.environ.get("RANK", "-")))
+    note("cases", " ".join((case["case_id"], str(os.getpid()), os.environ.get("RANK", "-"))))
     for backend in case["backends"]:
         send(type="phase", backend=backend, phase="compile")
         send(type="phase", backend=backend, phase="check")

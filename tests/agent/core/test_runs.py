@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from orchestrator.model import Measurement
 
-from .conftest import Host, does, item, wait_until
+from .conftest import Host, does, item, runs, wait_until
 
 
 def test_a_case_is_measured_and_its_record_is_whole(host: Host) -> None:
@@ -91,7 +89,7 @@ def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host) ->
     case["timeout_s"] = 1
     assert host.run([case])["c1/a"]["status"] == "timeout"
     (pid,) = host.trace("strays")
-    assert not os.path.exists(f"/proc/{pid}") or "Z" in open(f"/proc/{pid}/stat").read()
+    assert not runs(int(pid))
 
 
 def test_an_unhealthy_worker_is_replaced(host: Host) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from orchestrator.agent import procs
+from orchestrator.launch.bundle import agent_bundle
 
-from .conftest import Host, does, item, measurements, wait_until
+from .conftest import Host, does, item, measurements, runs, wait_until
 
 
 def test_a_detached_launch_closes_its_channel_at_once(host: Host) -> None:
@@ -63,7 +63,7 @@ def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(hos
     worker = int(host.trace("cases")[-1].split()[1])
     os.kill(host.agent_pid(), signal.SIGKILL)
     assert first.expect("end")["state"] == "dead"
-    wait_until(lambda: not psutil.pid_exists(worker) or psutil.Process(worker).status() == "zombie")
+    wait_until(lambda: not runs(worker))
     (host.traces / "open").touch()
     second = host.launch(cases, follow=len(first.journal))
     assert second.expect("launched")["already"] is False
@@ -93,9 +93,9 @@ def test_a_killed_agent_leaves_no_process_that_its_successor_would_not_end(host:
     stray = int(host.trace("strays")[0])
     os.kill(host.agent_pid(), signal.SIGKILL)
     call.expect("end")
-    assert psutil.pid_exists(stray)
+    assert runs(stray)
     host.launch([], sealed=True).expect("launched")
-    wait_until(lambda: not psutil.pid_exists(stray) or psutil.Process(stray).status() == "zombie")
+    wait_until(lambda: not runs(stray))
     host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
 
 
@@ -107,11 +107,11 @@ def test_cancelling_ends_the_workers_and_keeps_what_is_measured(host: Host, how:
     if how == "command":
         answer = host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
         assert answer["measurements"] == 1
-        assert not psutil.pid_exists(worker)
+        assert not runs(worker)
     else:
         call.say(type="cancel")
     assert call.expect("end")["state"] == "cancelled"
-    assert not psutil.pid_exists(worker)
+    assert not runs(worker)
     assert call.events("cancel_requested")
     (finished,) = call.events("agent_finished")
     assert finished["state"] == "cancelled"
@@ -198,17 +198,15 @@ def test_an_upload_that_is_not_what_was_announced_is_refused_and_leaves_nothing(
 
 
 def test_an_upload_cut_short_leaves_no_half_file(host: Host) -> None:
-    files = {"1" * 64: b"x" * 10_000_000}
-    process = host.call({"name": "runs"}).process
-    process.wait()
-    call = Host.call
-    host_call = None
-    try:
-        host_call = call(host, {"name": "runs"}, files)
-    finally:
-        assert host_call is not None
-    host_call.close()
-    assert not (host.workdir / "cache" / ("1" * 64)).exists()
+    data = b"x" * 10_000_000
+    sha256 = hashlib.sha256(data).hexdigest()
+    call = host.call({"name": "runs"}, {sha256: data}, upload=False)
+    stdin = call.process.stdin
+    assert stdin is not None
+    stdin.write(agent_bundle()[1] + data[:9_000_000])
+    stdin.close()
+    assert call.process.wait(30) == 1
+    assert [path.name for path in (host.workdir / "cache").iterdir()] == [agent_bundle()[0]]
 
 
 def test_files_of_a_run_are_listed_and_read_by_range(host: Host) -> None:

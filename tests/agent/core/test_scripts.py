@@ -1,0 +1,331 @@
+"""Script payloads: any program as a benchmark, through the real agent."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+import pytest
+
+from orchestrator.model import Measurement
+
+from .conftest import Call, Host, item, runs, wait_until
+
+HOSTILE = [
+    'it\'s "$HOME" $(touch pwned) `touch pwned`; touch pwned',
+    "{{ 7*7 }} {% raw %} {x!r} %s \\n",
+    "two\nlines\tand a tab\r",
+    "é€漢 \u2028\u0085 \U0001f600",
+    "",
+    "-rf",
+    "*",
+    "a" * 100_000,
+]
+
+
+def script(host: Host, source: str, *, name: str = "bench.py", **config: Any) -> None:
+    """Make payload `bench` of a program's source."""
+    host.tree = {f"scripts/bench/{name}": textwrap.dedent(source).encode()}
+    host.job["payloads"] = {
+        "bench": {
+            "kind": "script", "files": {name: f"scripts/bench/{name}"}, "python": name.endswith(".py"),
+            "collect": [], "results": {"from": "stdout", "format": "json_lines"}, "keys": [], **config,
+        }
+    }  # fmt: skip
+
+
+def case(
+    case_id: str = "c1", args: tuple[str, ...] = (), name: str = "bench.py", **more: Any
+) -> dict[str, Any]:
+    """A case that runs the program once."""
+    return item(case_id, ("bench",), payload="bench", commands={"bench": [name, *args]}, **more)
+
+
+def measured(call: Call) -> list[dict[str, Any]]:
+    """Follow to the end: the records in order, each a valid measurement."""
+    assert call.expect("end")["state"] == "finished"
+    records = [event["measurement"] for event in call.events("measurement")]
+    for record in records:
+        Measurement.model_validate_json(json.dumps(record))
+    return records
+
+
+def only(host: Host, *items: dict[str, Any]) -> dict[str, Any]:
+    """The one record of a run."""
+    (record,) = measured(host.launch(list(items or [case()])))
+    return record
+
+
+def test_arguments_arrive_byte_for_byte_and_nothing_is_executed(host: Host) -> None:
+    script(
+        host,
+        """
+        import json, os, sys
+        print(json.dumps({"time_us": 3, "argv": [os.fsencode(a).hex() for a in sys.argv[1:]], "here": sorted(os.listdir("."))}))
+        """,
+    )
+    record = only(host, case(args=tuple(HOSTILE)))
+    assert [bytes.fromhex(text).decode() for text in record["extra"]["argv"]] == HOSTILE
+    assert record["extra"]["here"] == ["bench.py"]
+    assert record["timing"]["median_us"] == 3
+
+
+@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"}])
+def test_a_host_without_a_utf8_locale_gives_the_same(host: Host, locale: dict[str, str]) -> None:
+    host.env.update(locale)
+    script(
+        host, 'import json, sys; print(json.dumps({"time_us": 3, "arg": sys.argv[1]}, ensure_ascii=False))'
+    )
+    record = only(host, case(args=("é€漢",), params={"text": "é€漢"}))
+    assert record["extra"] == {"arg": "é€漢"}
+    assert record["params"] == {"text": "é€漢"}
+
+
+def test_a_row_is_taken_apart_as_designed(host: Host) -> None:
+    script(
+        host,
+        """
+        print("some noise {not json}")
+        print('{"backend": "mine", "time_ms": 1.5, "tflops": 2, "bad": Infinity, "name": "x", "flag": true, "list": [1, NaN]}')
+        """,
+    )
+    record = only(host)
+    assert record["backend"] == "mine"
+    assert record["timing"]["median_us"] == 1500
+    assert record["metrics"] == {"tflops": 2, "bad": None}
+    assert record["extra"] == {"name": "x", "flag": True, "list": [1, None]}
+    assert record["reason"] == "bad is infinity; list[1] is NaN"
+    assert (record["status"], record["verdict"]) == ("ok", "valid")
+
+
+def test_samples_give_the_median_and_no_time_is_fine(host: Host) -> None:
+    script(
+        host,
+        """
+        print('{"m": 1, "samples_us": [3, 1, 2, 10]}')
+        print('{"m": 2, "count": 7}')
+        """,
+        keys=["m"],
+    )
+    first, second = measured(host.launch([case()]))
+    assert (first["row"], first["timing"]["median_us"], first["samples_us"]) == ({"m": 1}, 2.5, [3, 1, 2, 10])
+    assert (second["row"], second["status"], second["timing"]) == ({"m": 2}, "ok", None)
+    assert second["metrics"] == {"count": 7}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('{"time_us": NaN}', "time_us is NaN"),
+        ('{"latency_ms": -Infinity}', "latency_ms is -infinity"),
+        ('{"median_us": 0}', "median_us is 0: a time must be positive"),
+        ('{"time_us": "fast"}', "time_us is no number: 'fast'"),
+        ('{"samples_us": [1, NaN]}', "samples_us holds 1 values that are no positive, finite times"),
+        ("no object at all", "it ended without a result"),
+    ],
+)
+def test_what_is_no_time_is_an_error(host: Host, row: str, reason: str) -> None:
+    script(host, f"print({row!r})")
+    record = only(host)
+    assert (record["status"], record["reason"], record["timing"]) == ("error", reason, None)
+
+
+def test_rows_that_the_keys_do_not_tell_apart_are_an_error(host: Host) -> None:
+    script(
+        host,
+        """
+        for m, n in ((1, 1), (1, 2), (2, 1)):
+            print('{"m": %d, "n": %d, "time_us": 5}' % (m, n))
+        """,
+        keys=["m"],
+    )
+    twice, once = measured(host.launch([case()]))
+    assert (twice["row"], twice["status"]) == ({"m": 1}, "error")
+    assert twice["reason"] == "2 rows, and `keys: [m]` does not tell them apart"
+    assert (once["row"], once["status"]) == ({"m": 2}, "ok")
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "reason"),
+    [
+        ("sys.exit(3)", "error", "exit code 3"),
+        ("os.kill(os.getpid(), 11)", "crashed", "killed by signal 11 (SIGSEGV)"),
+        ("time.sleep(600)", "timeout", "it ran longer than timeout_s = 3 s"),
+    ],
+)
+def test_a_bad_end_keeps_what_was_printed(host: Host, end: str, status: str, reason: str) -> None:
+    source = f"""
+        import os, sys, time
+        print('{{"time_us": 5, "tflops": 2}}')
+        print("oh dear", file=sys.stderr)
+        {end}
+        """
+    script(host, source)
+    record = only(host, case(timeout_s=3))
+    assert (record["status"], record["reason"]) == (status, reason)
+    assert record["metrics"] == {"tflops": 2, "median_us": 5}
+    assert "oh dear" in record["log_tail"]
+
+
+def test_rows_with_keys_stand_when_the_program_crashes_later(host: Host) -> None:
+    script(host, """import os; print('{"m": 1, "time_us": 5}', flush=True); os.abort()""", keys=["m"])
+    row, end = measured(host.launch([case()]))
+    assert (row["row"], row["status"], row["timing"]["median_us"]) == ({"m": 1}, "ok", 5)
+    assert (end["row"], end["status"], end["reason"]) == (None, "crashed", "killed by signal 6 (SIGABRT)")
+
+
+def test_csv_from_stdout(host: Host) -> None:
+    source = r"""print('m,backend,time_us,note,"tf lops"\r\n1,a,2.5,"x,\ny",nan\r\n0x10,b,1e3,0755,\r\n')"""
+    script(host, source, results={"from": "stdout", "format": "csv"}, keys=["m"])
+    first, second = measured(host.launch([case()]))
+    assert (first["row"], first["backend"], first["timing"]["median_us"]) == ({"m": 1}, "a", 2.5)
+    assert (first["extra"], first["metrics"]) == ({"note": "x,\ny"}, {"tf lops": None})
+    assert first["reason"] == "tf lops is NaN"
+    assert (second["row"], second["timing"]["median_us"]) == ({"m": "0x10"}, 1000)
+
+
+@pytest.mark.parametrize(
+    ("form", "content"),
+    [("json", '[{"time_us": 7}]'), ("json_lines", 'x\n{"time_us": 7}'), ("csv", "time_us\n7\n")],
+)
+def test_results_from_a_file(host: Host, form: str, content: str) -> None:
+    script(
+        host,
+        f"""print('{{"time_us": 1}}'); open("out.x", "w").write({content!r})""",
+        results={"from": "out.x", "format": form},
+    )
+    assert only(host)["timing"]["median_us"] == 7
+
+
+def test_a_results_file_that_is_missing_or_broken_is_an_error(host: Host) -> None:
+    script(host, "import sys; open('out.json', 'w').write('{') if sys.argv[1] == 'broken' else 0",
+           results={"from": "out.json", "format": "json"})  # fmt: skip
+    missing, broken = measured(host.launch([case("c1", ("missing",)), case("c2", ("broken",))]))
+    assert missing["reason"] == "it wrote no out.json"
+    assert broken["reason"].startswith("the results are no JSON")
+
+
+def test_files_are_collected_and_every_case_has_a_folder_of_its_own(host: Host) -> None:
+    script(
+        host,
+        """
+        import os, sys
+        assert sorted(os.listdir(".")) == ["bench.py"]
+        os.mkdir("deep")
+        for name in ("a.csv", "deep/b.csv", "c.txt"):
+            open(name, "w").write(sys.argv[1])
+        os.symlink("/etc/passwd", "d.csv")
+        print('{"time_us": 1}')
+        """,
+        collect=["**/*.csv", "bench.py"],
+    )
+    records = measured(host.launch([case("c1", ("one",)), case("c2", ("two",))]))
+    assert [record["status"] for record in records] == ["ok", "ok"]
+    collected = {
+        str(path.relative_to(host.run_dir / "collected")): path.read_text()
+        for path in (host.run_dir / "collected").rglob("*")
+        if path.is_file()
+    }
+    assert collected == {
+        "c1/bench/a.csv": "one", "c1/bench/deep/b.csv": "one", "c2/bench/a.csv": "two", "c2/bench/deep/b.csv": "two",
+    }  # fmt: skip
+    listed = host.call({"name": "list", "run_id": host.run_id}).expect("files")["files"]
+    assert ["collected/c1/bench/a.csv", 3] in listed
+
+
+def test_what_is_no_python_is_executed_and_a_command_is_looked_up(host: Host) -> None:
+    script(host, '#!/bin/sh\necho "{\\"time_us\\": $1}"\n', name="bench.sh")
+    assert only(host, case(args=("4",), name="bench.sh"))["timing"]["median_us"] == 4
+
+
+@pytest.mark.parametrize(
+    ("program", "status"), [("printf", "ok"), ("no-such-program", "error"), ("/etc/passwd", "error")]
+)
+def test_a_command_of_the_host(host: Host, program: str, status: str) -> None:
+    script(host, "", python=False, files={})
+    record = only(host, case(args=('{"time_us": 4}\n',), name=program))
+    assert record["status"] == status
+    assert status == "ok" or program in record["reason"]
+
+
+def test_each_backend_is_an_execution_and_activation_applies_to_it(host: Host) -> None:
+    host.job["activate"] = "GREETING=hello; export GREETING"
+    script(
+        host,
+        'import json, os, sys; print(json.dumps({"time_us": 1, "said": [sys.argv[1], os.environ["GREETING"]]}))',
+    )
+    two = item("c1", ("a", "b"), payload="bench", commands={"a": ["bench.py", "A"], "b": ["bench.py", "B"]})
+    first, second = measured(host.launch([two]))
+    assert (first["backend"], first["extra"]) == ("a", {"said": ["A", "hello"]})
+    assert (second["backend"], second["extra"]) == ("b", {"said": ["B", "hello"]})
+
+
+def test_output_of_any_size_never_fills_memory_and_results_are_found_in_it(host: Host) -> None:
+    script(
+        host,
+        r"""
+        import sys
+        sys.stderr.write("e" * 6_000_000 + "\n")
+        sys.stdout.write("o" * 100_000_000 + "\n")
+        sys.stdout.buffer.write(b'{"time_us": 5, "text": "\xff\xfe ' + "é€".encode() * 1000 + b'"}\n')
+        """,
+    )
+    record = only(host)
+    assert record["timing"]["median_us"] == 5
+    assert record["extra"]["text"] == "\ufffd\ufffd " + "é€" * 1000
+    logs = list((host.run_dir / "logs").glob("cpu0-*.log*"))
+    assert sum(path.stat().st_size for path in logs) < (64 << 20) + 100
+
+
+def test_leftovers_of_a_script_are_ended_and_do_not_hold_it_up(host: Host) -> None:
+    script(
+        host,
+        """
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        print('{"time_us": 5, "pid": %d}' % child.pid)
+        """,
+    )
+    record = only(host)
+    assert record["status"] == "ok"
+    assert not runs(int(record["metrics"]["pid"]))
+
+
+def test_cancelling_ends_a_running_script(host: Host) -> None:
+    script(host, """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(os.environ["TRACES"] + "/pid", "w").write(str(os.getpid()) + "\\n")
+        time.sleep(600)
+        """)  # fmt: skip
+    call = host.launch([case()])
+    wait_until(lambda: host.trace("pid"))
+    host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
+    assert not runs(int(host.trace("pid")[0]))
+    assert call.expect("end")["state"] == "cancelled"
+
+
+def test_a_killed_agent_takes_its_script_along_and_the_successor_does_not_repeat_rows(host: Host) -> None:
+    script(host, """
+        import os, sys, time
+        open(os.environ["TRACES"] + "/pid", "a").write(str(os.getpid()) + "\\n")
+        print('{"backend": "own-name", "time_us": 1}')
+        while sys.argv[1] == "wait" and not os.path.exists(os.environ["TRACES"] + "/open"):
+            time.sleep(0.01)
+        """)  # fmt: skip
+    cases = [case("c1", ("go",)), case("c2", ("wait",))]
+    call = host.launch(cases)
+    wait_until(lambda: len(host.trace("pid")) == 2)
+    import os
+    import signal
+
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    assert call.expect("end")["state"] == "dead"
+    wait_until(lambda: not runs(int(host.trace("pid")[1])))
+    (host.traces / "open").touch()
+    host.launch(cases).expect("end")
+    assert [(m["case_id"], m["backend"]) for m in host.measurements()] == [
+        ("c1", "own-name"),
+        ("c2", "own-name"),
+    ]
