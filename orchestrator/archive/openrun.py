@@ -138,8 +138,16 @@ class OpenRun:
                 files.write_whole(target, chunks)
             return target
 
-    def commit(self, measurements: Iterable[Measurement], state: str, *, ended_at: str) -> RunFolder:
-        """Write the results, close the document and move the run to `runs/`, where it never changes again.
+    def commit(
+        self,
+        measurements: Iterable[Measurement],
+        state: str,
+        *,
+        ended_at: str,
+        changes: Mapping[str, Any] | None = None,
+    ) -> RunFolder:
+        """Write the results, close the document (with `changes`, as for `update_run_document`) and move the run to
+        `runs/`, where it never changes again.
 
         A kill at any moment leaves the run open (with everything needed to commit it again) or committed whole.
         `state` is `finished`, `cancelled` or `lost`; `ended_at` UTC, ISO 8601."""
@@ -153,7 +161,7 @@ class OpenRun:
                 files.write_whole(self.folder.results_jsonl, tally.lines(measurements))
                 self._write_parquet(tally.longest_line)
                 counts = {"counts": dict(tally.statuses), "verdicts": dict(tally.verdicts)}
-                self.update_run_document({"state": state, "ended_at": ended_at, **counts})
+                self.update_run_document({**(changes or {}), "state": state, "ended_at": ended_at, **counts})
                 files.make_folder(goal.path.parent)
                 files.sync_folder(self.folder.path)
                 self.folder.path.rename(goal.path)

@@ -42,7 +42,8 @@ class Archive:
             shutil.rmtree(draft.path, ignore_errors=True)
             for name, content in scripts.items():
                 files.make_folder((draft.scripts / _inside(name)).parent)
-                files.write_whole(draft.scripts / _inside(name), [content])
+                # Not synced one by one: a loss of power in the next seconds may cost scripts, never a result.
+                (draft.scripts / _inside(name)).write_bytes(content)
             files.make_folder(draft.path)
             write_document(draft.run_json, document)
             descriptor = lock.take(draft.lock)

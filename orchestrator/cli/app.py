@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import traceback
@@ -28,15 +29,32 @@ Start here:
 
 EPILOG = "Exit codes: 0 all measured · 1 something failed · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
 
-app = typer.Typer(
-    name="farbench",
-    help=HELP,
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Module of orchestrator.cli -> its commands, in the order of `farbench --help`. Only the module of the command that was
+# asked for is loaded: reading every command's signature takes longer than starting a run.
+MODULES = {
+    "sweep_commands": ("init", "payloads", "plan", "render"),
+    "host_commands": ("hosts", "gc"),
+    "run_commands": ("run", "status", "attach", "cancel", "resume"),
+    "archive_commands": ("runs", "report", "query"),
+}
+
+
+def make_app(wanted: str | None = None) -> typer.Typer:
+    """The application; with `wanted`, if there is such a command, only as much of it as that command needs."""
+    app = typer.Typer(
+        name="farbench",
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    modules = [module for module, commands in MODULES.items() if wanted in commands] or list(MODULES)
+    for module in modules:
+        importlib.import_module(f"orchestrator.cli.{module}").register(app)
+    return app
 
 
 # Typer raises Click's exceptions for wrong arguments, and newer ones bring a Click of their own.
@@ -49,7 +67,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -58,23 +75,12 @@ def _common(
     pass
 
 
-def _register() -> None:
-    # The order here is the order of `farbench --help`.
-    from orchestrator.cli import archive_commands, host_commands, run_commands, sweep_commands
-
-    sweep_commands.register(app)
-    host_commands.register(app)
-    run_commands.register(app)
-    archive_commands.register(app)
-
-
-_register()
-
-
 def run(argv: list[str] | None = None) -> int:
     """Run one command line; returns its exit code and never raises."""
+    arguments = sys.argv[1:] if argv is None else argv
     try:
-        result: object = app(argv, standalone_mode=False, prog_name="farbench")
+        app = make_app(arguments[0] if arguments else None)
+        result: object = app(arguments, standalone_mode=False, prog_name="farbench")
         return result if isinstance(result, int) else EXIT_OK
     except typer.Exit as request:
         return int(request.exit_code)

@@ -270,8 +270,12 @@ def conclude(run: OpenRun, fold: Fold, views: Mapping[str, HostView], *, now_s: 
         return outcome(run, fold, views, state="lost")
     usable = any(state == "ok" for state, _ in states.values())
     state = "cancelled" if cancelled else "finished" if usable else "lost"
-    run.update_run_document({"hosts": hosts, "environments": fold.environments})
-    folder = run.commit(chain(run.measurements(fold), gaps), state, ended_at=record.utc(now_s))
+    folder = run.commit(
+        chain(run.measurements(fold), gaps),
+        state,
+        ended_at=record.utc(now_s),
+        changes={"hosts": hosts, "environments": fold.environments},
+    )
     final = read_document(folder.run_json)
     return Outcome(folder.run_id, state, str(folder.path), final.counts, final.verdicts, states)
 
