@@ -136,14 +136,14 @@ def test_cancel_frees_the_host_and_keeps_what_was_measured(laptop: Laptop, host:
     assert again.code == 0, again.stderr
     assert again.json()["run_id"] != run_id
     assert laptop.farbench("cancel", "latest", "--json").code == 0
-    resumed = [m for m in laptop.measurements("latest")]
+    resumed = laptop.measurements("latest")
     assert len(resumed) == document["counts"]["cancelled"]
 
 
 def test_every_kind_of_failure_has_its_status_and_the_rest_is_measured(laptop: Laptop, host: Sshd) -> None:
     hows = ["ok", "raise", "kill", "exit", "ok"]
     slow_sweep(laptop, host, matrix={"case": [{"i": i, "how": how} for i, how in enumerate(hows)] + [{"i": 9, "seconds": 600.0}]},
-               timeout_s=3)  # fmt: skip
+               timeout_s=3, compile_timeout_s=3)  # fmt: skip
     done = laptop.farbench("run", "sweep.yaml", "--json")
     assert done.code == 1
     assert done.json()["counts"] == {"ok": 2, "error": 1, "crashed": 2, "timeout": 1}
