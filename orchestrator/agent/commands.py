@@ -161,6 +161,27 @@ def _probe(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({"type": "probe", **probe({**command, "workdir": context.workdir})})
 
 
+def _doctor(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from .checks import examine
+
+    examine(channel, command, context)
+
+
+def _environment(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from . import setup
+
+    setup.describe(channel, command, context)
+
+
+def _setup(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from . import setup
+
+    try:
+        setup.install(channel, command, context)
+    except setup.Failed as failure:
+        raise Refusal(failure.step, failure.path, str(failure), failure.hint) from None
+
+
 def _runs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     from .housekeeping import list_runs
 
@@ -189,6 +210,9 @@ _COMMANDS: Dict[str, Callable[[Channel, Mapping[str, Any], Any], None]] = {
     "read": _read,
     "list": _list,
     "probe": _probe,
+    "doctor": _doctor,
+    "environment": _environment,
+    "setup": _setup,
     "runs": _runs,
     "gc": _gc,
 }
