@@ -230,6 +230,11 @@ class Dialogue:
         """Remove what no run needs, except the runs of `keep`; with `dry_run` only say what would go."""
         return self._answer({"name": "gc", "dry_run": dry_run, "keep": list(keep)}, Collected, "gc")
 
+    def converse(self, command: Mapping[str, Any], files: FileSet | None = None) -> tuple[Exchange, Hello]:
+        """Begin a command whose answers the caller takes from the exchange, and closes it; `files` are put into the
+        host's cache before."""
+        return self._ask(command, files)
+
     def _answer(
         self, command: Mapping[str, Any], kind: type[T], name: str, timeout_s: float = ANSWER_TIMEOUT_S
     ) -> T:

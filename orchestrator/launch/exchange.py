@@ -119,6 +119,11 @@ class Exchange:
         except (BrokenPipeError, TimeoutError) as error:
             raise HostUnreachable(self.host, f"the dialogue is over: {error}", step="control") from error
 
+    @property
+    def noise(self) -> tuple[int, str]:
+        """How many bytes were no answers (login scripts print), and their end, fit for a terminal."""
+        return self._noise, printable(self._noise_tail)
+
     def close(self) -> None:
         """End the dialogue; the agent goes on."""
         self._process.close()
