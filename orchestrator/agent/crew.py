@@ -154,6 +154,7 @@ class Crew:
                 signal=-code if code < 0 else None,
                 reason=self._end_reasons.get(worker.name),
             )
+            self._setup.clean_up(worker.name)
         self._workers = []
         if self._entry is None and not self._abandoned:
             self._entry = self._foreman.next_entry(self)

@@ -22,6 +22,7 @@ from .journal import Journal, JournalFull
 from .leases import Leases
 from .paths import RunPaths, read_json, write_json
 from .runsetup import RunSetup
+from .spawning import name_process
 from .supervisor import Supervisor
 from .wire import portable
 
@@ -33,6 +34,7 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
     """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`."""
     os.umask(0o077)
     os.chdir("/")
+    name_process("farbench-agent")
     lock_fd = lock.acquire(paths)
     if lock_fd is None:
         os.write(tell, b"already")

@@ -32,7 +32,7 @@ class Group(NamedTuple):
 class Entry:
     """One case to be measured once: anywhere, or on the device or device model that `target` names."""
 
-    __slots__ = ("_blob", "attempt", "case_id", "done", "group", "kills", "target")
+    __slots__ = ("_blob", "aside", "attempt", "case_id", "done", "group", "kills", "target", "tries")
 
     def __init__(
         self, item: Mapping[str, Any], target: Optional[str], done: Iterable[str], attempt: int
@@ -43,6 +43,9 @@ class Entry:
         self.done: Set[str] = set(done)
         self.attempt = attempt
         self.kills = 0
+        # Of `second_opinions`: where doubtful records lie, by backend and row, and how often each was measured again.
+        self.aside: Dict[str, Dict[str, Any]] = {}
+        self.tries: Dict[str, int] = {}
         self._blob = dump(item)  # a parsed case takes ten times the room, and there may be tens of thousands
 
     def item(self) -> Dict[str, Any]:
@@ -82,6 +85,12 @@ class CaseQueue:
     def groups(self) -> Iterator[Group]:
         """Groups in which a case waits, in order."""
         return iter([group for group, lanes in self._groups.items() if any(lanes.values())])
+
+    def entries(self) -> Iterator[Entry]:
+        """Every case that waits."""
+        return (
+            entry for lanes in self._groups.values() for waiting in lanes.values() for entry in list(waiting)
+        )
 
     def has(self, group: Group, targets: Sequence[Optional[str]]) -> bool:
         """Whether a case of the group waits that may run under one of these targets."""

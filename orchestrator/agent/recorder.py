@@ -12,6 +12,7 @@ from .journal import Journal
 from .logs import Redactor
 from .queueing import Entry
 from .records import complete, failure, utc
+from .second_opinions import SecondOpinions
 from .wire import dump, finite
 
 Telemetry = Tuple[Optional[Mapping[str, Any]], Sequence[str]]
@@ -22,9 +23,11 @@ class Recorder:
     """Writes the events of cases and workers. `worker` is always the one of rank 0, `devices` those of the crew."""
 
     def __init__(
-        self, journal: Journal, history: History, job: Mapping[str, Any], redactor: Redactor
+        self, journal: Journal, history: History, job: Mapping[str, Any], redactor: Redactor, folder: str
     ) -> None:
+        """`folder` is where doubtful measurements wait."""
         self.journal = journal
+        self.opinions = SecondOpinions(folder)
         self.history = history
         self._run_id = str(job["run_id"])
         self._host = str(job["host"])

@@ -22,6 +22,7 @@ _ACTIVATE = (
 WORKER_VARIABLE = "FARBENCH_WORKER"
 _DEFAULTS = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _OOM_SCORE = b"500"
 
 
@@ -71,6 +72,13 @@ def execute(
         start_new_session=True,
         preexec_fn=die_with_parent(),
     )
+
+
+def name_process(name: str) -> None:
+    """What `ps -o comm` calls this process; at most 15 bytes of it are shown."""
+    libc = _libc()
+    if libc is not None:
+        libc.prctl(_PR_SET_NAME, encoded(name), 0, 0, 0)
 
 
 class Forked:

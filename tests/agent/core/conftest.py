@@ -106,7 +106,8 @@ class Call:
 
     def close(self) -> None:
         """Hang up as a lost connection does."""
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.ended.wait(PATIENCE_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
@@ -125,7 +126,7 @@ class Host:
         self.run_dir = self.workdir / "runs" / self.run_id
         self.nonce = secrets.token_hex(8)
         self.env = {**os.environ, "FARBENCH_LEASE_DIR": str(folder / "leases"), "HOME": str(folder)}
-        self.python = sys.executable
+        self.python = os.environ.get("FARBENCH_TEST_AGENT_PYTHON", sys.executable)
         self.job: dict[str, Any] = {
             "schema_version": 1, "run_id": self.run_id, "host": "testhost", "nonce": self.nonce,
             "python": sys.executable, "activate": None, "env": {"TRACES": str(self.traces)},
@@ -145,7 +146,7 @@ class Host:
         nonce = secrets.token_hex(8)
         process = subprocess.Popen(
             stub_command(self.python), env=self.env,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert process.stdin is not None
         request = {

@@ -18,6 +18,16 @@ from orchestrator.launch.bundle import agent_bundle
 from .conftest import Host, does, item, measurements, runs, wait_until
 
 
+def beside(host: Host) -> Host:
+    """Another run on the same host."""
+    other = Host.__new__(Host)
+    other.__dict__.update(host.__dict__)
+    other.run_id, other.nonce, other.calls = "20260101-120001-efgh", "another", []
+    other.run_dir = host.workdir / "runs" / other.run_id
+    other.job = {**host.job, "run_id": other.run_id, "nonce": other.nonce}
+    return other
+
+
 def test_a_detached_launch_closes_its_channel_at_once(host: Host) -> None:
     call = host.launch([does("c1", a="gate")], follow=None)
     assert call.expect("launched")["already"] is False
@@ -161,12 +171,7 @@ def test_a_released_case_is_not_taken_up_by_a_successor_but_may_be_offered_again
 def test_a_device_in_use_by_another_run_is_waited_for(host: Host) -> None:
     first = host.launch([does("c1", a="gate")])
     wait_until(lambda: host.trace("gates"))
-    other = Host.__new__(Host)
-    other.__dict__.update(host.__dict__)
-    other.run_id, other.calls = "20260101-120001-efgh", []
-    other.run_dir = host.workdir / "runs" / other.run_id
-    other.nonce = "another"
-    other.job = {**host.job, "run_id": other.run_id, "nonce": other.nonce}
+    other = beside(host)
     waiting = other.launch([does("c2", a="ok")])
     (event,) = waiting.wait_for("lease_wait")
     assert event["device"] == "cpu-0"
@@ -297,3 +302,41 @@ def test_an_upload_to_a_full_disk_is_refused(host: Host, tiny_disk: bool) -> Non
     assert answer["type"] == "refused"
     assert answer["error"] == "No space left on device"
     assert "free some space" in answer["hint"]
+
+
+def test_an_agent_that_is_asked_to_end_leaves_the_run_to_its_successor(host: Host) -> None:
+    call = host.launch([does("c1", a="ok", b="gate"), does("c2", a="ok")])
+    wait_until(lambda: host.trace("gates"))
+    worker = int(host.trace("cases")[0].split()[1])
+    os.kill(host.agent_pid(), signal.SIGTERM)
+    assert call.expect("end")["state"] == "dead"
+    assert not runs(worker)
+    (host.traces / "open").touch()
+    assert (
+        host.launch([does("c1", a="ok", b="gate"), does("c2", a="ok")]).expect("end")["state"] == "finished"
+    )
+    assert [(m["case_id"], m["backend"]) for m in host.measurements()] == [
+        ("c1", "a"),
+        ("c1", "b"),
+        ("c2", "a"),
+    ]
+
+
+def test_who_does_not_want_to_wait_for_devices_gives_the_cases_back(host: Host) -> None:
+    host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    other = beside(host)
+    other.job["wait_for_devices"] = False
+    call = other.launch([does("c2", a="ok")])
+    assert call.expect("end")["state"] == "finished"
+    assert [event["case_ids"] for event in call.events("released")] == [["c2"]]
+    other.close()
+    (host.traces / "open").touch()
+
+
+def test_no_device_is_no_dead_end(host: Host) -> None:
+    host.job["devices"] = ["GPU-that-is-not-there"]
+    call = host.launch([does("c1", a="ok")])
+    assert call.expect("end")["state"] == "finished"
+    assert [event["case_ids"] for event in call.events("released")] == [["c1"]]
+    assert any("GPU-that-is-not-there" in event["message"] for event in call.events("problem"))
