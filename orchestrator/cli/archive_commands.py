@@ -14,12 +14,22 @@ from orchestrator.errors import FileError
 
 
 class Format(StrEnum):
-    """How a report, or the answer to a query, is written."""
+    """How the answer to a query is written."""
 
     TABLE = "table"
     MARKDOWN = "markdown"
     CSV = "csv"
     JSON = "json"
+
+
+class ReportFormat(StrEnum):
+    """How a report is written."""
+
+    TABLE = "table"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+    HTML = "html"
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +66,7 @@ def runs(archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE, as_json: opti
 
 def report(
     run: options.RunName = "latest",
-    format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
+    format: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
     output: Output = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
@@ -65,13 +75,16 @@ def report(
 
     A number that cannot be trusted is marked, and a speed-up is printed only where it is one.
 
-    Example: `farbench report latest --format markdown -o table.md`
+    `--format html` is one self-contained page: tables to sort and filter, charts, the timeline, logs, provenance.
+
+    Example: `farbench report latest --format html -o report.html`
     """
     from orchestrator.archive import Archive
     from orchestrator.report import build, render, to_text
 
     kept = Archive(archive)
-    content = render(build(kept, kept.find(run)), Format.JSON if as_json else format)
+    folder = kept.find(run)
+    content = render(build(kept, folder), "json" if as_json else format.value, folder)
     if output is not None:
         _write(output, content if isinstance(content, str) else to_text(content))
     elif isinstance(content, str):

@@ -1,0 +1,210 @@
+"""Charts over shapes: time and rate against M, and the roofline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from orchestrator.model import Measurement, Status, Verdict
+from orchestrator.report.build import Report
+from orchestrator.report.families import Family, Point, families
+from orchestrator.report.html.blocks import Block, Chart, Figure, Section
+from orchestrator.report.html.page import plain
+from orchestrator.wording import number, visible
+
+FIGURES = 60
+POINTS = 2000
+"""Of one backend in one chart: more would not be told apart, and take a browser seconds."""
+LARGE = 4096
+"""A product with no side below this is bound by arithmetic on every device of today."""
+_METRICS = (("time", "Time", "µs"), ("tflops", "TFLOP/s", "TFLOP/s"), ("gbps", "GB/s", "GB/s"))
+
+
+def sections(report: Report) -> list[Section]:
+    """Time and rates by family, and the roofline; those that the run has numbers for."""
+    number_of = {name: i for i, name in enumerate(_backends(report))}
+    charts: list[Block] = []
+    for metric, title, unit in _METRICS:
+        found = families(report, metric)
+        if metric == "gbps" and len(charts) > 1:
+            break  # where arithmetic counts, bandwidth stands in the roofline
+        if found:
+            charts.append(_chart(found, title, unit, number_of))
+    made = [Section("Curves", charts, _LEAD)] if charts else []
+    roofline = _roofline(report, number_of)
+    if roofline:
+        made.append(roofline)
+    return made
+
+
+_LEAD = (
+    "Each line is a backend. The bars span the 20th to the 80th percentile of its calls; where several devices measured a "
+    "shape, the line runs through their median and the bars span all of them. Invalid times are left out, suspect ones "
+    "have hollow marks."
+)
+
+
+def _chart(found: Sequence[Family], title: str, unit: str, number_of: dict[str, int]) -> Chart:
+    left_out = f"; {len(found) - FIGURES} more are in the comparison table" if len(found) > FIGURES else ""
+    axes = ", ".join(dict.fromkeys(family.axis for family in found))
+    return Chart(
+        title=f"{title} against {visible(axes)}",
+        summary=f"{len(found)} {'family' if len(found) == 1 else 'families'} of shapes, both axes logarithmic{left_out}.",
+        figures={
+            f"{i}. {visible(family.name)}" if len(found) > 1 else visible(family.name): _figure(family, unit, number_of)
+            for i, family in enumerate(found[:FIGURES], 1)
+        },
+        choose="Shapes",
+    )  # fmt: skip
+
+
+def _figure(family: Family, unit: str, number_of: dict[str, int]) -> Figure:
+    traces = [
+        {
+            "type": "scatter", "mode": "lines+markers", "name": plain(backend, 40), "series": number_of[backend],
+            "x": [p.x for p in points], "y": [p.value for p in points], "hoverinfo": "text",
+            "hovertext": [_hover(backend, family.axis, p, unit) for p in points],
+            "error_y": {
+                "type": "data", "symmetric": False, "array": [p.high - p.value for p in points],
+                "arrayminus": [p.value - p.low for p in points],
+            },
+            "hollow": [p.doubtful for p in points],
+        }
+        for backend, curve in family.curves.items()
+        if (points := thinned(curve))
+    ]  # fmt: skip
+    xs = sorted({p.x for curve in family.curves.values() for p in curve})
+    return Figure(traces, {"xaxis": x_axis(family.axis, xs), "yaxis": log_axis(unit), "showlegend": True})
+
+
+def _hover(backend: str, axis: str, p: Point, unit: str) -> str:
+    spread = f"{number(p.low)} to {number(p.high)}"
+    devices = f", {p.devices} devices" if p.devices > 1 else ""
+    doubt = ", suspect" if p.doubtful else ""
+    return plain(f"{backend}, {axis}={p.x:g}: {number(p.value)} {unit} ({spread}{devices}{doubt})", 300)
+
+
+def thinned(points: Sequence[Any]) -> Sequence[Any]:
+    """At most `POINTS` of them, evenly."""
+    step = math.ceil(len(points) / POINTS)
+    return points if step < 2 else points[::step]
+
+
+def x_axis(name: str, xs: Sequence[float]) -> dict[str, Any]:
+    """An axis of a size: logarithmic, with its values as ticks while they are few."""
+    axis: dict[str, Any] = {"title": {"text": plain(name)}}
+    if all(x > 0 for x in xs):
+        axis["type"] = "log"
+        if len(xs) <= 12:
+            axis |= {"tickmode": "array", "tickvals": list(xs), "ticktext": [f"{x:g}" for x in xs]}
+        if len(set(xs)) == 1:
+            axis["range"] = [math.log10(xs[0]) - 0.5, math.log10(xs[0]) + 0.5]
+    return axis
+
+
+def log_axis(title: str) -> dict[str, Any]:
+    """A logarithmic axis of a positive quantity, its ticks written out."""
+    return {"type": "log", "title": {"text": plain(title)}, "exponentformat": "power", "dtick": "D2"}
+
+
+def _roofline(report: Report, number_of: dict[str, int]) -> Section | None:
+    by_model: dict[str, list[Measurement]] = {}
+    for m in report.measurements:
+        if m.status is Status.OK and m.verdict is not Verdict.INVALID and m.device is not None:
+            by_model.setdefault(m.device.model, []).append(m)
+    figures = {}
+    for model, members in by_model.items():
+        figure = _roofline_figure(members, number_of)
+        if figure:
+            figures[visible(model)] = figure
+    if not figures:
+        return None
+    summary = (
+        "Arithmetic done for each byte that must be moved, against the rate reached. Solid ceilings were measured in this run, "
+        "by a copy and by a large product; dashed ones come from public specification tables, a secondary source."
+    )
+    return Section("Roofline", [Chart("Roofline", summary, figures, "Device model")])
+
+
+def _roofline_figure(members: Sequence[Measurement], number_of: dict[str, int]) -> Figure | None:
+    points: dict[str, list[tuple[float, float, str]]] = {}
+    for m in members:
+        tflops, gbps = m.metrics.get("tflops"), m.metrics.get("gbps")
+        if tflops and gbps and tflops > 0 and gbps > 0:
+            text = plain(f"{m.backend}, {m.label}: {number(tflops, 3)} TFLOP/s, {number(gbps, 3)} GB/s", 300)
+            points.setdefault(m.backend, []).append((1e3 * tflops / gbps, tflops, text))
+    if not points:
+        return None
+    xs = [x for found in points.values() for x, _, _ in found]
+    low, high = min(xs) / 2, max(xs) * 2
+    traces: list[dict[str, Any]] = [
+        {
+            "type": "scatter", "mode": "markers", "name": plain(backend, 40), "series": number_of[backend],
+            "x": [x for x, _, _ in shown], "y": [y for _, y, _ in shown], "hoverinfo": "text",
+            "hovertext": [text for _, _, text in shown],
+        }
+        for backend, found in points.items()
+        if (shown := thinned(found))
+    ]  # fmt: skip
+    for name, rate, is_bandwidth, dash in _ceilings(members):
+        ys = [rate * low / 1e3, rate * high / 1e3] if is_bandwidth else [rate, rate]
+        traces.append(
+            {
+                "type": "scatter", "mode": "lines", "name": plain(name, 80), "muted": True, "x": [low, high], "y": ys,
+                "line": {"dash": dash, "width": 1.5}, "hoverinfo": "name",
+            }
+        )  # fmt: skip
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": "FLOP for each byte"}, "dtick": "D2"},
+        "yaxis": log_axis("TFLOP/s"),
+        "showlegend": True,
+    }
+    return Figure(traces, layout, 460)
+
+
+def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool, str]]:
+    """(name, rate in GB/s or TFLOP/s, whether it is a bandwidth, dash)."""
+    for metric, unit, is_bandwidth in (("gbps", "GB/s", True), ("tflops", "TFLOP/s", False)):
+        fit = [m for m in members if (_shows_bandwidth(m) if is_bandwidth else _shows_arithmetic(m))]
+        if fit:
+            best = max(fit, key=lambda m: m.metrics[metric] or 0)
+            rate = best.metrics[metric] or 0
+            name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label})"
+            yield name, rate, is_bandwidth, "solid"
+    peaks: dict[tuple[bool, float], None] = {}
+    for m in members:
+        for metric, fraction, is_bandwidth in (
+            ("gbps", "bandwidth_fraction", True),
+            ("tflops", "peak_fraction", False),
+        ):
+            value, share = m.metrics.get(metric), m.metrics.get(fraction)
+            if value and share and value > 0 and share > 0:
+                peaks[is_bandwidth, float(f"{value / share:.4g}")] = None
+    for is_bandwidth, rate in peaks:
+        unit = "GB/s" if is_bandwidth else "TFLOP/s"
+        yield f"specification: {number(rate)} {unit}", rate, is_bandwidth, "dash"
+
+
+def _shows_bandwidth(m: Measurement) -> bool:
+    """Whether it only moves data, and through memory: its rate is what the memory gives."""
+    cold = m.timing is not None and m.timing.cache != "hot"
+    return cold and (m.metrics.get("gbps") or 0) > 0 and not m.metrics.get("tflops")
+
+
+def _shows_arithmetic(m: Measurement) -> bool:
+    """Whether it is a product large enough in every direction to be bound by arithmetic alone."""
+    sides = [m.params.get(name) for name in ("m", "n", "k")]
+    large = all(isinstance(side, int) and side >= LARGE for side in sides)
+    return large and (m.metrics.get("tflops") or 0) > 0
+
+
+def _backends(report: Report) -> list[str]:
+    return list(
+        dict.fromkeys(
+            [
+                *(b for table in report.tables for b in table.backends),
+                *(m.backend for m in report.measurements),
+            ]
+        )
+    )
