@@ -1,0 +1,82 @@
+"""Progress of a run as plain lines, for logs and pipes; and the words that the live view shares."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from orchestrator.events import Fold
+from orchestrator.model import Measurement, Status, Verdict
+from orchestrator.run.observer import Estimate, HostView
+
+PLAIN_EVERY_S = 5.0
+
+
+def duration(seconds: float) -> str:
+    """`7 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def amount(fold: Fold, expected: int, estimate: Estimate) -> str:
+    """How far the run is, and how long it may still take."""
+    done = fold.counts().total
+    left = estimate.seconds_left(time.monotonic(), done, expected)
+    text = f"{done}/{expected} measured" if expected >= done else f"{done} measured"
+    return text + (f", about {duration(left)} left" if left is not None and done < expected else "")
+
+
+def is_bad(measurement: Measurement) -> bool:
+    """Whether a person should see this one while the run goes on."""
+    return measurement.status not in (Status.OK, Status.UNSUPPORTED) or measurement.verdict is Verdict.INVALID
+
+
+def bad_line(measurement: Measurement) -> str:
+    """One line about it."""
+    reason = (measurement.reason or ", ".join(measurement.reasons) or "").splitlines()
+    return f"{measurement.host}: {measurement.label} {measurement.backend}: {measurement.status}{': ' + reason[0] if reason else ''}"
+
+
+class PlainProgress:
+    """One line for each change of a host and each failed measurement, and a count every few seconds."""
+
+    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._say = say
+        self._clock = clock
+        self._estimate = Estimate()
+        self._last = (clock(), 0)
+
+    def begin(self, run_id: str, expected: int) -> None:
+        """Nothing to say yet."""
+
+    def host_changed(self, view: HostView) -> None:
+        """One line."""
+        detail = view.detail or ""
+        line = (
+            detail
+            if detail.startswith(f"{view.name}:")
+            else f"{view.name}: {view.phase}{': ' + detail if detail else ''}"
+        )
+        self._say(line)
+
+    def measured(self, measurement: Measurement) -> None:
+        """Only what went wrong is worth a line."""
+        if is_bad(measurement):
+            self._say(bad_line(measurement))
+
+    def tick(self, fold: Fold, expected: int) -> None:
+        """A count, when there is a new one and the last is a while ago."""
+        done = fold.counts().total
+        then, before = self._last
+        if done != before and (self._clock() - then >= PLAIN_EVERY_S or done >= expected):
+            self._last = (self._clock(), done)
+            self._say(amount(fold, expected, self._estimate))
+        else:
+            self._estimate.seconds_left(self._clock(), done, expected)
+
+    def end(self) -> None:
+        """Nothing to take down."""
