@@ -34,6 +34,7 @@ EPILOG = "Exit codes: 0 all measured · 1 something failed · 2 wrong usage or f
 MODULES = {
     "sweep_commands": ("init", "payloads", "plan", "render"),
     "host_commands": ("hosts", "gc"),
+    "doctor_commands": ("doctor", "setup"),
     "run_commands": ("run", "status", "attach", "cancel", "resume"),
     "archive_commands": ("runs", "report", "query"),
 }

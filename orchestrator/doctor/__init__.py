@@ -1,0 +1,9 @@
+"""Can every host be used, and if not, what mends it: checks, host by host."""
+
+from __future__ import annotations
+
+from .cheap import cheap_checks
+from .check import Check, HostHealth, State
+from .examine import LIMIT_S, examine
+
+__all__ = ["LIMIT_S", "Check", "HostHealth", "State", "cheap_checks", "examine"]
