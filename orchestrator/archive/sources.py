@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from orchestrator.archive import columns
-from orchestrator.archive.document import RunDocument, read_document
+from orchestrator.archive import columns, footers
+from orchestrator.archive.document import RunDocument, read_document, read_outline
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
 from orchestrator.archive.paths import COMMITTED, RunFolder
 from orchestrator.archive.store import Archive
@@ -52,12 +52,12 @@ def collect(archive: Archive, scratch: Path) -> Sources:
     sources = Sources()
     folders, strays = archive.scan()
     sources.warnings += [f"{path} is no run and left out" for path in strays]
-    with scratch.open("wb") as lines, duckdb.connect(":memory:") as connection:
+    with scratch.open("wb") as lines, Schemas() as schemas:
         for folder in reversed(folders):
             try:
-                _add(archive, folder, sources, lines, connection)
+                _add(archive, folder, sources, lines, schemas)
             except FileNotFoundError:
-                _add_moved(archive, folder, sources, lines, connection)
+                _add_moved(archive, folder, sources, lines, schemas)
             except ArchiveError as error:
                 sources.warnings.append(f"left out: {error}")
             except OSError as error:
@@ -71,14 +71,14 @@ def _add_moved(
     folder: RunFolder,
     sources: Sources,
     lines: BinaryIO,
-    connection: duckdb.DuckDBPyConnection,
+    schemas: Schemas,
 ) -> None:
     """A file was not there: the run was committed while we looked, or something took the file away."""
     moved = RunFolder(archive.path / COMMITTED / folder.run_id)
     try:
         if folder.is_committed:
             raise ArchiveError(f"{folder.path} is incomplete")
-        _add(archive, moved, sources, lines, connection)
+        _add(archive, moved, sources, lines, schemas)
     except (ArchiveError, OSError) as error:
         sources.warnings.append(f"left out: {error}")
 
@@ -88,40 +88,69 @@ def _add(
     folder: RunFolder,
     sources: Sources,
     lines: BinaryIO,
-    connection: duckdb.DuckDBPyConnection,
+    schemas: Schemas,
 ) -> None:
-    document = read_document(folder.run_json)
-    state = archive.state(folder, document)
     if folder.is_committed:
+        document = read_outline(folder.run_json)
         counts, environments = document.counts, document.environments
-        fault = _fault(folder.results_parquet, connection)
+        fault = schemas.fault(folder.results_parquet)
         if fault is None:
             sources.parquet.append(folder.results_parquet)
         else:
             _write(read_results(folder), sources, lines)
             sources.warnings.append(f"{folder.results_parquet} {fault}; results.jsonl was read in its place")
     else:
+        document = read_document(folder.run_json)
         fold = fold_run(folder, document)
         counts = dict(fold.counts().statuses)
         environments = {**document.environments, **fold.environments}
         _write(read_measurements(folder, fold, document), sources, lines)
-    sources.runs.append(_run_row(document, folder.run_id, state, counts))
+    sources.runs.append(_run_row(document, folder.run_id, archive.state(folder, document), counts))
     sources.environments += [
         (folder.run_id, identifier, json.dumps(environment))
         for identifier, environment in environments.items()
     ]
 
 
-def _fault(path: Path, connection: duckdb.DuckDBPyConnection) -> str | None:
-    """What is wrong with a Parquet file, as far as its footer tells; None if it is one of ours."""
-    try:
-        described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]).fetchall()
-    except duckdb.Error as error:
-        return f"is damaged ({_first_line(error)})" if path.exists() else "is missing"
-    found = {row[0]: row[1] for row in described}
-    if found.keys() != columns.COLUMNS.keys():
-        return "has other columns than results have"
-    return None if found == _our_types() else "has columns of other types than results have"
+class Schemas:
+    """Tells whether Parquet files have the columns of results; files of one schema are described once."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(":memory:")
+        self._sound: set[bytes] = set()
+
+    def __enter__(self) -> Schemas:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def fault(self, path: Path) -> str | None:
+        """What is wrong with a Parquet file, as far as its footer tells; None if it is one of ours."""
+        try:
+            schema = footers.schema_bytes(path, self._sound)
+        except FileNotFoundError:
+            return "is missing"
+        except footers.NoParquet as error:
+            return f"is damaged ({error})"
+        if schema in self._sound:
+            return None
+        fault = self._describe(path)
+        if fault is None:
+            self._sound.add(schema)
+        return fault
+
+    def _describe(self, path: Path) -> str | None:
+        try:
+            described = self._connection.execute(
+                "DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]
+            ).fetchall()
+        except duckdb.Error as error:
+            return f"is damaged ({_first_line(error)})"
+        found = {row[0]: row[1] for row in described}
+        if found.keys() != columns.COLUMNS.keys():
+            return "has other columns than results have"
+        return None if found == _our_types() else "has columns of other types than results have"
 
 
 @cache
