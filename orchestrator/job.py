@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator import rendering
-from orchestrator.errors import FileError
+from orchestrator.errors import FileError, UsageError
 from orchestrator.inventory import CpuSlots, HostSpec
 from orchestrator.model import SCHEMA_VERSION, Case
 from orchestrator.plan import Plan
@@ -40,7 +40,14 @@ def script_tree(plan: Plan) -> Mapping[str, bytes]:
 
 def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
     """The job of one host. Its environment holds plain values only; what comes from the controller's environment
-    (`inventory.resolve_environment`) travels apart and is never stored."""
+    (`inventory.resolve_environment`) travels apart and is never stored.
+
+    Raises `UsageError` for a host whose launcher this version does not have."""
+    if host.launcher.kind != "ssh":
+        raise UsageError(
+            f"host {host.name!r}: the launcher {host.launcher.kind!r} is not available in this version; its login node "
+            "would be measured instead of the nodes of the job. Name a node that can be reached by SSH, without `launcher`"
+        )
     job: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,
@@ -88,7 +95,7 @@ def _accuracy(plan: Plan, part: Part) -> dict[str, float]:
 def _payload(plan: Plan, part: Part) -> dict[str, Any]:
     script = part.script
     if script is None:
-        return {"kind": "template", "script": f"scripts/{part.payload}.py"}
+        return {"kind": "template", "script": f"scripts/{rendering.script_name(part.payload)}"}
     return {
         "kind": "script",
         "files": {name: f"scripts/{script.name}/{name}" for name in plan.files[script.name]},
@@ -111,7 +118,7 @@ def _script_tree(plan: Plan) -> Mapping[str, bytes]:
     items = queue_items(plan).values()
     for name, template in plan.templates.items():
         script = rendering.render(template, [item for item in items if item["payload"] == name])
-        tree[f"scripts/{name}.py"] = script.encode("utf-8")
+        tree[f"scripts/{rendering.script_name(name)}"] = script.encode("utf-8")
     if plan.templates:
         tree.update({f"scripts/{path}": content for path, content in rendering.harness_files().items()})
     for payload, files in plan.files.items():

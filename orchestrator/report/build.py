@@ -116,17 +116,22 @@ def lay_out(document: RunDocument, state: str, measurements: Iterable[Measuremen
     """The report of a run whose document and measurements are at hand."""
     measurements = tuple(measurements)
     models = _Models(document, measurements)
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+    # Two parts of a sweep may measure one payload against different baselines: they are two tables.
+    baselines = {c.id: c.baseline or document.plan.baselines.get(c.payload) for c in document.plan.cases}
+    groups: dict[tuple[str, str | None, str], list[Measurement]] = {}
     for measurement in measurements:
-        groups.setdefault((measurement.payload, models.of(measurement)), []).append(measurement)
+        baseline = baselines.get(measurement.case_id)
+        groups.setdefault((measurement.payload, baseline, models.of(measurement)), []).append(measurement)
     order = {
         name: number
         for number, name in enumerate(dict.fromkeys(case.payload for case in document.plan.cases))
     }
     is_open = state in ("running", "detached")
     tables = [
-        _table(document, payload, model, members, is_open)
-        for (payload, model), members in sorted(groups.items(), key=lambda g: order.get(g[0][0], len(order)))
+        _table(document, payload, baseline, model, members, is_open)
+        for (payload, baseline, model), members in sorted(
+            groups.items(), key=lambda g: order.get(g[0][0], len(order))
+        )
     ]
     statuses = Counter(m.status.value for m in measurements)
     verdicts = Counter(m.verdict.value for m in measurements if m.verdict is not None)
@@ -156,10 +161,14 @@ class _Models:
 
 
 def _table(
-    document: RunDocument, payload: str, model: str, members: list[Measurement], is_open: bool
+    document: RunDocument,
+    payload: str,
+    wanted: str | None,
+    model: str,
+    members: list[Measurement],
+    is_open: bool,
 ) -> PayloadTable:
     backends = _in_plan_order((m.backend for m in members), document.plan.backends)
-    wanted = document.plan.baselines.get(payload)
     resolved = {m.backend: m.resolved_backend for m in members if m.resolved_backend}
     baseline = wanted if wanted in backends else next((b for b, r in resolved.items() if r == wanted), None)
     planned = {case.id: case.backends or document.plan.backends for case in document.plan.cases}

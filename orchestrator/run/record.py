@@ -50,6 +50,7 @@ def document(
                     "payload": case.payload,
                     "params": dict(case.params),
                     "backends": list(plan.backends_of(case)),
+                    "baseline": plan.part_of(case).baseline,
                 }
                 for case in plan.cases
             ],
