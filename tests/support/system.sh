@@ -2,7 +2,8 @@
 # The programs that the tests need beside Python, from the system's packages: `make test` runs this first.
 # program:package
 set -eu
-wanted="sshd:openssh-server ssh:openssh-client ssh-keygen:openssh-client fish:fish tcsh:tcsh gcc:gcc ssh-agent:openssh-client"
+wanted="sshd:openssh-server ssh:openssh-client ssh-keygen:openssh-client ssh-agent:openssh-client ps:procps
+    fish:fish tcsh:tcsh zsh:zsh cc:gcc chromium:chromium chromedriver:chromium-driver"
 missing=""
 PATH="$PATH:/usr/sbin:/sbin"
 for pair in $wanted; do
