@@ -46,6 +46,11 @@ class Attempt:
         """The backend that would be to blame if the worker died now; None when all have reported."""
         return self._backend
 
+    @property
+    def compiling(self) -> bool:
+        """Whether the worker prepares or compiles, as far as it said."""
+        return self._backend is not None and self._clock == "compile"
+
     def phase(self, backend: str, phase: str, now: float) -> None:
         """The worker says what it does next. What was already reported is not timed again."""
         self.begun = True

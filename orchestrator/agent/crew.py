@@ -6,18 +6,16 @@ all are ended and new ones are started under the same lease, until there is no c
 
 from __future__ import annotations
 
-import socket
 import time
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
 
-from . import devices as devices_module
 from .attempt import DEFAULT_COMPILE_TIMEOUT_S, Attempt, seconds
+from .conditions import Conditions
 from .exits import MemoryKills, describe
 from .queueing import Entry, Group
 from .recorder import Recorder
 from .records import failure
 from .runsetup import RunSetup, StartError
-from .window import Window
 from .worker import Worker
 
 MOST_KILLS = 2
@@ -29,6 +27,9 @@ class Foreman(Protocol):
 
     def next_entry(self, crew: "Crew") -> Optional[Entry]:
         """The next case for the crew, or None when it has to end (or to wait: see `may_wait`)."""
+
+    def again(self, entry: Entry) -> None:
+        """The case has doubtful measurements, to be made again after all that waits."""
 
     def may_wait(self, crew: "Crew") -> bool:
         """Whether the crew may stay idle for a moment."""
@@ -69,7 +70,8 @@ class Crew:
         self._kills = MemoryKills()
         self._garbage_told = False
         self._printing = ""  # the backend whose output the log's tail holds
-        self._window = Window(devices, setup.nonce, recorder.problem)
+        self._conditions = Conditions(devices, setup, recorder.problem)
+        self._broke_compiling = False
 
     def tick(self, now: float) -> None:
         """Do what is due; call after every turn of the event loop."""
@@ -93,7 +95,7 @@ class Crew:
         return max(0.0, self._due() - now)
 
     def abandon(self) -> Optional[Entry]:
-        """Stop at once; the case that was on, and now has no result for its remaining backends."""
+        """Stop at once; the case that was on, whose remaining backends have no result."""
         self._abandoned = True
         entry, self._entry = self._entry, None
         if self._attempt is not None:
@@ -108,28 +110,15 @@ class Crew:
         item = self._entry.item()
         self._ready, self._done, self._healthy = {}, set(), True
         self._kills = MemoryKills()
-        self._window.before_start()
+        self._conditions.before_start()
         self.state = "starting"
         self._deadline = now + seconds(item.get("compile_timeout_s"), DEFAULT_COMPILE_TIMEOUT_S)
-        port = _free_port() if self.group.gang > 1 else 0
-        for rank, device in enumerate(self.devices if self.group.gang > 1 else self.devices[:1]):
-            if self._setup.is_script(self.group.payload) and rank:
-                break  # a program that takes several devices starts its own processes
-            marks = devices_module.mask(self.devices)
-            if self.group.gang > 1 and not self._setup.is_script(self.group.payload):
-                marks.update(_gang_variables(rank, self.group.gang, port))
-            try:
-                worker = self._setup.start_worker(device, self.group.payload, marks, self._on_message)
-            except StartError as error:
-                self._start_failed(str(error), "")
-                return
-            self._workers.append(worker)
-            self._recorder.journal.append(
-                "worker_starting",
-                worker=worker.name,
-                devices=[each["uuid"] for each in self.devices],
-                payload=self.group.payload,
-            )
+        try:
+            for worker in self._setup.start_workers(self.group, self.devices, self._on_message):
+                self._workers.append(worker)
+                self._recorder.worker_starting(worker.name, self.devices, self.group.payload)
+        except StartError as error:
+            self._start_failed(str(error), "")
 
     def _start_failed(self, reason: str, log_tail: str) -> None:
         assert self._entry is not None
@@ -154,12 +143,14 @@ class Crew:
                 signal=-code if code < 0 else None,
                 reason=self._end_reasons.get(worker.name),
             )
-            self._setup.clean_up(worker.name)
+            self._setup.clean_up(worker.name, compiling=self._broke_compiling)
+        self._broke_compiling = False
         self._workers = []
         if self._entry is None and not self._abandoned:
             self._entry = self._foreman.next_entry(self)
         if self._entry is None:
             self.state = "over"
+            self._conditions.over()
             self._lease.release()
         else:
             self._start(now)
@@ -178,6 +169,7 @@ class Crew:
         lead = self._workers[0]
         lead.drain()
         lead.mark()
+        self._conditions.begin_case(item)
         self._recorder.case_started(self._attempt, lead.name, self.devices)
         case = {name: value for name, value in item.items() if name != "done"}
         case["backends"] = list(self._attempt.remaining)
@@ -220,7 +212,7 @@ class Crew:
             worker.mark()
         self._attempt.phase(backend, phase, now)
         if phase == "measure" and backend in self._attempt.remaining:
-            self._window.open()
+            self._conditions.measuring(backend)
         self._recorder.phase(self._attempt, worker.name, backend, phase)
 
     def _record(self, sent: Mapping[str, Any], asked: str, now: float) -> None:
@@ -230,8 +222,10 @@ class Crew:
         if asked not in self._attempt.item["backends"]:
             self._recorder.problem(f"worker {lead.name} reported a backend nobody asked for: {asked!r:.100}")
             return
-        telemetry = self._window.close(self._workers)
-        self._recorder.measurement(sent, asked, self._attempt, self.devices, now, telemetry, lead.log.tail())
+        sent, telemetry = self._conditions.reported(sent, asked, self._workers)
+        self._recorder.measurement(
+            sent, asked, self._entry, self._attempt, self.devices, now, telemetry, lead.log.tail()
+        )
         self._attempt.reported(asked, now)
         self._entry.done.add(asked)
 
@@ -244,21 +238,34 @@ class Crew:
 
     def _case_over(self, now: float) -> None:
         assert self._attempt is not None
+        assert self._entry is not None
+        if not self._healthy:
+            # Who broke it has said so; the others have not been measured, and start again in a new process.
+            self._end_reasons[self._workers[0].name] = reason = "reported itself unhealthy"
+            self._entry.kills += bool(self._attempt.remaining)
+            self._start_over(self._entry, reason, now, politely=True)
+            return
         while self._attempt.in_flight is not None:
             self._fail("error", "the payload ended the case without a result for this backend", now)
         self._finish_attempt()
-        self._entry = None
-        if not self._healthy:
-            self._end_reasons[self._workers[0].name] = "reported itself unhealthy"
-            self._end(politely=True)
-            return
+        self._part_with(self._entry)
         self.state = "idle"
         self._deadline = now + 10.0
         self._look_for_work(now)
 
+    def _part_with(self, entry: Entry) -> None:
+        """All of the case has been measured; what is doubtful is measured again later, on the same device."""
+        self._entry = None
+        if self._recorder.opinions.again(entry):
+            entry.attempt += 1
+            entry.target = self.devices[0]["uuid"] if len(self.devices) == 1 else None
+            self._foreman.again(entry)
+        else:
+            self._recorder.settle(entry)
+
     def _finish_attempt(self) -> None:
         assert self._attempt is not None
-        self._window.close(())
+        self._conditions.end_case()
         self._recorder.case_finished(self._attempt, self._workers[0].name, self.devices)
         self._attempt = None
 
@@ -292,7 +299,9 @@ class Crew:
     def _overdue(self, now: float) -> None:
         lead = self._workers[0]
         if self.state == "starting":
-            reason = "the worker was not ready within compile_timeout_s"
+            met = self._setup.explain_compiling(self._workers)
+            reason = f"the worker was not ready within compile_timeout_s: {met}"
+            self._broke_compiling = True
             self._end_reasons[lead.name] = reason
             lead.drain()
             self._start_failed(reason, lead.log.tail())
@@ -301,6 +310,8 @@ class Crew:
         else:
             assert self._attempt is not None
             reason = self._attempt.overdue(now) or "another rank of the gang did not end the case"
+            if self._attempt.compiling:
+                reason += ": " + self._setup.explain_compiling(self._workers)
             self._end_reasons[lead.name] = reason
             lead.drain()
             self._broke("timeout", reason, now)
@@ -311,11 +322,17 @@ class Crew:
         assert self._entry is not None
         entry = self._entry
         killed = status != "timeout" and self._attempt.in_flight is not None
-        # One that died before it said what it does names no backend: the whole case gets a second chance.
+        # One that died before it said what it does names no backend: the whole case gets another chance.
         blameless = killed and not self._attempt.begun and not entry.kills
         entry.kills += killed
+        self._broke_compiling = self._attempt.compiling
         if not blameless:
             self._fail(status, reason, now)
+        self._start_over(entry, reason, now, politely=False)
+
+    def _start_over(self, entry: Entry, reason: str, now: float, politely: bool) -> None:
+        """End the workers. What is left of the case starts again in new ones, as its next attempt."""
+        assert self._attempt is not None
         if entry.kills >= MOST_KILLS:
             while self._attempt.in_flight is not None:
                 self._fail(
@@ -325,25 +342,8 @@ class Crew:
                 )
         again = bool(self._attempt.remaining)
         self._finish_attempt()
-        entry.attempt += 1
-        self._entry = entry if again else None
-        self._end(politely=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: Tuple[str, int] = probe.getsockname()
-        return port[1]
-
-
-def _gang_variables(rank: int, size: int, port: int) -> Dict[str, str]:
-    """What torch.distributed reads; every rank sees all of the gang's devices, as under torchrun."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
+        if again:
+            entry.attempt += 1
+        else:
+            self._part_with(entry)
+        self._end(politely)

@@ -17,9 +17,14 @@ from typing import (
     Optional,
     Sequence,
     Set,
+    Tuple,
 )
 
 from .wire import dump
+
+
+Released = Dict[Optional[str], List[str]]
+"""Ids of cases that were taken out, each once, by the device model they were asked for."""
 
 
 class Group(NamedTuple):
@@ -69,7 +74,7 @@ class CaseQueue:
 
     def __init__(self) -> None:
         self._groups: "OrderedDict[Group, Dict[Optional[str], Deque[Entry]]]" = OrderedDict()
-        self._started: Set[str] = set()
+        self._started: Set[Tuple[str, Optional[str]]] = set()
 
     def __len__(self) -> int:
         return sum(len(waiting) for lanes in self._groups.values() for waiting in lanes.values())
@@ -104,7 +109,7 @@ class CaseQueue:
             waiting = lanes.get(target)
             if waiting:
                 entry = waiting.popleft()
-                self._started.add(entry.case_id)
+                self._started.add((entry.case_id, entry.model))
                 return entry
         return None
 
@@ -124,22 +129,32 @@ class CaseQueue:
         self._groups[group].clear()
         return dropped
 
-    def release(self, case_ids: Iterable[str]) -> List[str]:
-        """Take out those of the cases of which nothing has been started; their ids, each once."""
-        wanted = set(case_ids) - self._started
-        return self._take_out(lambda entry: entry.case_id in wanted and not entry.done)
+    def release(self, case_ids: Iterable[str], model: Optional[str] = None) -> Released:
+        """Take out those of the cases, as asked for `model`, of which nothing has been started."""
+        wanted = {case_id for case_id in case_ids if (case_id, model) not in self._started}
+        return self._take_out(
+            lambda entry: entry.case_id in wanted and entry.model == model and not entry.done
+        )
 
-    def release_all(self) -> List[str]:
-        """Take out every case; their ids, each once."""
+    def release_all(self) -> Released:
+        """Take out every case."""
         return self._take_out(lambda entry: True)
 
-    def _take_out(self, chosen: Callable[[Entry], bool]) -> List[str]:
-        out: "OrderedDict[str, None]" = OrderedDict()
+    def release_lane(self, group: Group, target: Optional[str]) -> Released:
+        """Take out every case of a group that may only run under this target."""
+        return self._take_out(lambda entry: entry.group == group and entry.target == target)
+
+    def _take_out(self, chosen: Callable[[Entry], bool]) -> Released:
+        out: Released = {}
         for lanes in self._groups.values():
             for lane, waiting in lanes.items():
-                out.update((entry.case_id, None) for entry in waiting if chosen(entry))
+                for entry in waiting:
+                    if chosen(entry):
+                        ids = out.setdefault(entry.model, [])
+                        if entry.case_id not in ids[-1:]:  # replicated: one after the other
+                            ids.append(entry.case_id)
                 lanes[lane] = deque(entry for entry in waiting if not chosen(entry))
-        return list(out)
+        return {model: list(dict.fromkeys(ids)) for model, ids in out.items()}
 
     def _lane(self, entry: Entry) -> Deque[Entry]:
         return self._groups.setdefault(entry.group, {}).setdefault(entry.target, deque())

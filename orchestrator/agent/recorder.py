@@ -38,6 +38,11 @@ class Recorder:
         """Something a person should know."""
         self.journal.append("problem", message=self._redactor.text(finite(message)[0]))
 
+    def worker_starting(self, worker: str, devices: List[Dict[str, Any]], payload: str) -> None:
+        """A worker process exists."""
+        uuids = [device["uuid"] for device in devices]
+        self.journal.append("worker_starting", worker=worker, devices=uuids, payload=payload)
+
     def worker_ready(
         self, worker: str, devices: List[Dict[str, Any]], payload: str, message: Mapping[str, Any], lead: bool
     ) -> None:
@@ -72,18 +77,29 @@ class Recorder:
         self,
         sent: Mapping[str, Any],
         asked: str,
+        entry: Entry,
         attempt: Attempt,
         devices: List[Dict[str, Any]],
         now: float,
         telemetry: Telemetry,
         log_tail: str,
     ) -> None:
-        """One measurement of the case that is on; `asked` is the backend it was measured for."""
+        """One measurement of the case that is on; `asked` is the backend it was measured for. A doubtful one may wait."""
         facts = self._facts(attempt.item, devices[0], attempt.number)
         facts["started_at"] = utc(attempt.began_at(asked))
         facts["duration_s"] = round(attempt.spent_s(asked, now), 6)
         facts["environment_id"] = self._environments.get(devices[0]["uuid"])
-        self._write(complete(sent, facts, self._redactor, *telemetry, log_tail), asked)
+        record = complete(sent, facts, self._redactor, *telemetry, log_tail)
+        stands = self.opinions.weigh(entry, asked, record)
+        if stands is not None:
+            self._write(stands, asked)
+
+    def settle(self, entry: Entry, asked: Optional[str] = None) -> bool:
+        """Let what was put aside of a case (or of one backend) stand; whether there was anything."""
+        settled = list(self.opinions.settle(entry, asked))
+        for backend, record in settled:
+            self._write(record, backend)
+        return bool(settled)
 
     def give_up(
         self,
@@ -93,11 +109,13 @@ class Recorder:
         devices: Sequence[Dict[str, Any]],
         log_tail: str = "",
     ) -> None:
-        """Every backend left of a case gets the same result without having been measured."""
+        """Every backend left of a case gets the same result without having been measured (again: then the first stands)."""
         item = entry.item()
         facts = self._facts(item, devices[0] if devices else None, entry.attempt)
         facts.update(started_at=utc(time.time()), duration_s=0.0, environment_id=None)
         for backend in entry.remaining():
+            if self.settle(entry, backend):
+                continue
             record = complete(failure(backend, status, reason), facts, self._redactor, log_tail=log_tail)
             self._write(record, backend)
 

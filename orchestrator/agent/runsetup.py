@@ -7,12 +7,15 @@ import os
 import re
 import selectors
 import shutil
+import time
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from . import script_payload
+from . import devices as devices_module
+from . import jit_caches, ranks, script_payload
 from .logs import LogFile, Redactor
 from .paths import RunPaths, checked_relative
+from .queueing import Group
 from .spawning import execute, fork, payload_python
 from .wire import native
 from .worker import Launch, Worker
@@ -39,9 +42,14 @@ class RunSetup:
         self.job = job
         self.nonce = str(job["nonce"])
         self.redactor = Redactor(secrets.values())
+        self.tell: Callable[[str], None] = lambda message: None
+        """Where what people should know goes."""
         self._secrets = dict(secrets)
         self._selector = selector
         self._serial = _newest_serial(paths.logs)
+        self._caches: Dict[str, Dict[str, str]] = {}
+        self._began: Dict[str, float] = {}
+        self._told: List[str] = []
 
     def payload(self, name: str) -> Mapping[str, Any]:
         """What the job says of a payload. Raises StartError for an unknown one."""
@@ -63,6 +71,19 @@ class RunSetup:
         env = {str(name): str(value) for name, value in (self.job.get("env") or {}).items()}
         return {**env, **self._secrets}
 
+    def start_workers(
+        self,
+        group: Group,
+        devices: Sequence[Dict[str, Any]],
+        on_message: Callable[[Worker, Dict[str, Any]], None],
+    ) -> Iterator[Worker]:
+        """The workers of a crew on its devices, each as soon as it is started. Raises StartError."""
+        mask = devices_module.mask(devices)
+        # A program that takes several devices starts its own processes.
+        alone = group.gang == 1 or self.is_script(group.payload)
+        for device, marks in zip(devices, [{}] if alone else ranks.variables(group.gang)):
+            yield self.start_worker(device, group.payload, {**mask, **marks}, on_message)
+
     def start_worker(
         self,
         device: Mapping[str, Any],
@@ -75,11 +96,14 @@ class RunSetup:
         name = f"{device['kind']}{device['index']}-{self._serial:03d}"
         # Libraries drop files where they stand; this folder goes with the run, never with somebody's home.
         cwd = os.path.join(self.paths.work, name)
-        launch, program = self._launch(payload, marks, cwd)
+        program = payload
         try:
             os.makedirs(cwd, mode=0o700, exist_ok=True)
+            self._caches[name] = self._choose_caches(device)
+            launch, program = self._launch(payload, {**self.environment(), **self._caches[name]}, marks, cwd)
             log = LogFile(self.paths.log(name), self.redactor)
             worker = Worker(name, self.nonce, self._selector, log, on_message)
+            self._began[name] = time.time()
             worker.start(launch)
         except OSError as error:
             raise StartError(self._why(error, program)) from error
@@ -87,13 +111,41 @@ class RunSetup:
             raise StartError(f"cannot start {program}: {error}") from error
         return worker
 
-    def clean_up(self, worker: str) -> None:
-        """Remove the folder a worker stood in."""
+    def clean_up(self, worker: str, compiling: bool = False) -> None:
+        """Remove the folder a worker stood in. One that was ended while `compiling` may have left locks: tell of them."""
+        environ = self._compilers(worker)
+        self._caches.pop(worker, None)
+        began = self._began.pop(worker, None)
+        if compiling and began is not None:
+            for lock in jit_caches.left_behind(environ, began)[:3]:
+                self.tell(f"a compilation that was ended left a lock that others will wait for: {lock}")
         shutil.rmtree(os.path.join(self.paths.work, worker), ignore_errors=True)
 
-    def _launch(self, payload: str, marks: Mapping[str, str], cwd: str) -> Tuple[Launch, str]:
+    def explain_compiling(self, workers: Sequence[Worker]) -> str:
+        """What workers that compile for too long may be waiting for."""
+        own = [pid for worker in workers for pid in worker.own_pids()]
+        return jit_caches.explain(self._compilers(workers[0].name), own)
+
+    def _compilers(self, worker: str) -> Dict[str, str]:
+        # As far as `activate` does not say otherwise.
+        return {**os.environ, **self.environment(), **self._caches.get(worker, {})}
+
+    def _choose_caches(self, device: Mapping[str, Any]) -> Dict[str, str]:
+        folder = os.path.join(self.paths.work, "caches", f"{device['kind']}{device['index']}")
+        environ = {**os.environ, **self.environment()}
+        everything = self.job.get("jit_cache") == "private"
+        chosen, problems = jit_caches.private(environ, folder, everything)
+        for problem in problems:
+            if problem not in self._told:
+                self._told.append(problem)
+                self.tell(f"{problem}: workers compile into private caches, anew in each run")
+        return chosen
+
+    def _launch(
+        self, payload: str, env: Mapping[str, str], marks: Mapping[str, str], cwd: str
+    ) -> Tuple[Launch, str]:
         """(how to start a worker of the payload, what that runs)."""
-        config, env = self.payload(payload), self.environment()
+        config = self.payload(payload)
         if config.get("kind") == "script":
             # The runner applies `activate` to the program, not to itself.
             serve = partial(script_payload.serve, self.paths, self.job, payload)

@@ -106,6 +106,19 @@ def compute_pids(program: str, uuid: str, environ: Mapping[str, str], timeout_s:
     return {int(row[0]) for row in rows if row[0].isdigit()}
 
 
+def query(
+    program: str, uuid: str, fields: List[str], environ: Mapping[str, str], timeout_s: float
+) -> List[Optional[float]]:
+    """Numbers of a GPU by nvidia-smi's names for them; None for what it does not have. Raises `SmiError`."""
+    rows = _query(program, "gpu", fields, environ, timeout_s, "nounits", f"--id={uuid}")
+    return [_number(cell) for cell in rows[0]] if len(rows) == 1 else [None] * len(fields)
+
+
+def run(argv: List[str], environ: Mapping[str, str], timeout_s: float) -> str:
+    """What a call prints. Raises `SmiError` when it fails."""
+    return _text(argv, environ, timeout_s)
+
+
 class _UnknownField(SmiError):
     pass
 

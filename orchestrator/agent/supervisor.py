@@ -45,7 +45,8 @@ class Supervisor:
         self._devices = devices
         self._selector = selector
         self._queue = CaseQueue()
-        self._recorder = Recorder(journal, history, setup.job, setup.redactor)
+        self._recorder = Recorder(journal, history, setup.job, setup.redactor, setup.paths.work)
+        setup.tell = self._recorder.problem
         self._inbox = Inbox(setup.paths, setup.job, journal, history, self._queue, devices)
         self._claims = Claims(leases, self._recorder)
         self._starts = StartFailures()
@@ -100,6 +101,10 @@ class Supervisor:
             return None
         return self._queue.take(crew.group, self._inbox.targets(crew.devices))
 
+    def again(self, entry: Entry) -> None:
+        """Doubtful measurements are made again when all that waits now has had its turn."""
+        self._queue.add(entry)
+
     def may_wait(self, crew: Crew) -> bool:
         """A crew stays while cases of its payload may still come and no others wait for devices."""
         return not self._stopping and not self._inbox.sealed and not len(self._queue)
@@ -147,6 +152,9 @@ class Supervisor:
             entry = crew.abandon()
             if entry is not None:
                 self._queue.put_back(entry)
+        if not self._journal.full:
+            for waiting in self._queue.entries():
+                self._recorder.settle(waiting)
         if give_back:
             self._release(self._queue.release_all())
 

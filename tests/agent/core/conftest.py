@@ -162,9 +162,10 @@ class Host:
         if hello["type"] != "hello":
             raise AssertionError(hello)
         self.uploads.append(hello["missing"])
-        for sha256 in hello["missing"] if upload else ():
-            process.stdin.write(contents[sha256])
-        process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # what was refused is not read to its end
+            for sha256 in hello["missing"] if upload else ():
+                process.stdin.write(contents[sha256])
+            process.stdin.flush()
         return call
 
     def launch(self, items: list[dict[str, Any]], sealed: bool = True, **more: Any) -> Call:
