@@ -26,9 +26,9 @@ SLOW_S = 0.5
 _RESERVE_S = 1.0
 """Kept back for the answers on their way."""
 
-AFTER_LOGIN = ("python", "round trip", "clock", "shell", "logout", "workdir", "space", "tmp")
+AFTER_LOGIN = ("python", "round trip", "clock", "shell", "logout", "load", "workdir", "space", "tmp")
 GROUPS: Mapping[str, Sequence[str]] = {
-    "host": ("shell", "logout"), "workdir": ("workdir", "space"), "tmp": ("tmp",), "gpus": gpus.NAMES, "software": libraries.NAMES,
+    "host": ("shell", "logout", "load"), "workdir": ("workdir", "space"), "tmp": ("tmp",), "gpus": gpus.NAMES, "software": libraries.NAMES,
 }  # fmt: skip
 """The checks that each group of the host's facts answers."""
 ORDER = (

@@ -34,6 +34,8 @@ def judge_host(facts: Mapping[str, Any], noise: tuple[int, str]) -> list[Check]:
         )
     elif isinstance(load, (int, float)):
         checks.append(ok("load", f"{load:.1f} on {cpus} CPUs"))
+    else:
+        checks.append(skipped("load", "this system does not tell"))
     return checks
 
 
