@@ -59,6 +59,7 @@ def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
         "devices": _devices(host),
         "replicate_devices": plan.sweep.placement == "replicate_devices",
         "wait_for_devices": True,
+        "jit_cache": host.jit_cache,
         "payloads": {part.payload: _payload(plan, part) for part in plan.parts},
     }
     return Job(job, script_tree(plan))

@@ -5,6 +5,15 @@ from __future__ import annotations
 from .arguments import arguments
 from .catalogue import Catalogue, Template, harness_files
 from .header import Header, Parameter
-from .scripts import render
+from .scripts import render, script_name
 
-__all__ = ["Catalogue", "Header", "Parameter", "Template", "arguments", "harness_files", "render"]
+__all__ = [
+    "Catalogue",
+    "Header",
+    "Parameter",
+    "Template",
+    "arguments",
+    "harness_files",
+    "render",
+    "script_name",
+]

@@ -7,6 +7,7 @@ holds JSON. Printing anything else is refused, so no value can become code, and 
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from orchestrator.errors import FileError
 
 from .catalogue import Template
+
+_TAKEN = sys.stdlib_module_names | {"cupti", "flashinfer", "numpy", "pynvml", "sgl_kernel", "torch", "triton"}
+"""What a script beside it must not hide: Python looks for modules in the script's folder first."""
+
+
+def script_name(payload: str) -> str:
+    """The file that a payload renders to: `NAME.py`, or `NAME_payload.py` where that would be imported as the module of
+    that name (`copy` is one)."""
+    return f"{payload}_payload.py" if payload in _TAKEN else f"{payload}.py"
 
 
 class _Literal(str):

@@ -32,7 +32,7 @@ class Limits:
 
     @classmethod
     def choose(cls, asked: Mapping[str, Any], dtype: str) -> "Limits":
-        """Limits asked for by the sweep (`min_cosine`, `max_rel_error`), else by dtype; one follows from the other."""
+        """Limits asked for (`min_cosine`, `max_rel_error`, `max_outlier`), else by dtype; one follows from the other."""
         cosine = asked.get("min_cosine")
         rel_error = asked.get("max_rel_error")
         if cosine is None:
@@ -40,7 +40,10 @@ class Limits:
         if rel_error is None:
             # ‖a − b‖² = 2(1 − cos) for unit vectors: the same tolerance, said as a distance.
             rel_error = math.sqrt(max(0.0, 2 * (1 - float(cosine)))) + 1e-6
-        return cls(float(cosine), float(rel_error), max(OUTLIER_FACTOR * float(rel_error), 1e-4))
+        outlier = asked.get("max_outlier")
+        if outlier is None:
+            outlier = max(OUTLIER_FACTOR * float(rel_error), 1e-4)
+        return cls(float(cosine), float(rel_error), float(outlier))
 
 
 @dataclass(frozen=True)

@@ -69,26 +69,48 @@ def _leaf_bytes(leaf: Any) -> int:
 
 
 def poison(value: Any) -> None:
-    """Fill every floating array with NaN, so that what a call does not write is seen. Others are left as they are."""
+    """Fill every array so that what a call does not write is seen: floats with NaN (an 8-bit float's NaN where it has
+    one), integers with their most extreme value. Booleans are left as they are."""
     for leaf in leaves(value):
         if is_tensor(leaf):
-            if leaf.is_floating_point() and leaf.element_size() > 1:
-                leaf.fill_(float("nan"))
+            _poison_tensor(leaf)
         elif leaf.dtype.kind == "f":
             leaf.fill(float("nan"))
+        elif leaf.dtype.kind in "iu":
+            import numpy as np
+
+            leaf.fill(_extreme(np.iinfo(leaf.dtype)))
+
+
+def _poison_tensor(leaf: Any) -> None:
+    import torch
+
+    if leaf.dtype == torch.bool or leaf.is_complex():
+        return
+    if leaf.element_size() == 1 and leaf.dtype != torch.int8:
+        leaf.view(torch.uint8).fill_(255)
+    elif leaf.is_floating_point():
+        leaf.fill_(float("nan"))
+    else:
+        leaf.fill_(_extreme(torch.iinfo(leaf.dtype)))
+
+
+def _extreme(info: Any) -> int:
+    return int(info.min if info.min < 0 else info.max)
 
 
 def row_chunks(value: Any, elements: int = 1 << 24) -> Iterator[Any]:
     """`value` as float64 slices of about `elements` elements along its first axis."""
     flat = value.reshape(1, -1) if value.ndim < 2 else value
-    per_row = max(1, _size(flat) // max(1, flat.shape[0]))
+    per_row = max(1, count(flat) // max(1, flat.shape[0]))
     step = max(1, elements // per_row)
     for start in range(0, flat.shape[0], step):
         part = flat[start : start + step]
         yield part.double() if is_tensor(part) else part.astype("float64")
 
 
-def _size(value: Any) -> int:
+def count(value: Any) -> int:
+    """How many elements it has."""
     return int(value.numel()) if is_tensor(value) else int(value.size)
 
 

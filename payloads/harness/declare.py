@@ -44,12 +44,14 @@ class Library:
 class Needs:
     """What a backend needs. `device`: "cpu", "cuda", or "any" (the GPU where there is one, else the CPU).
 
-    `fp4`: tensor cores that multiply FP4 (sm_100 or newer). `capabilities`: the only ones it runs on, (major, minor).
+    `fp4`: tensor cores that multiply FP4 (sm_100 or newer). `since`: the oldest GPU it runs on, (major, minor);
+    `capabilities`: the only ones.
     """
 
     device: str = "any"
     libraries: Tuple[Library, ...] = ()
     fp4: bool = False
+    since: Optional[Tuple[int, int]] = None
     capabilities: Tuple[Tuple[int, int], ...] = ()
 
 
@@ -60,6 +62,9 @@ class Call:
     `run(inputs, out)` makes one call and returns its output; the harness passes `inputs` or a copy of it in other
     memory (same shapes and strides), and an `out` made by `make_out` (None where the library allocates its output).
     `reference()` is what the output should be, `float_reference()` what it would be without any quantisation.
+    What is compared is the output's first array, or `value(output)` where an output has to be read first (codes and
+    scales, say). `limits` (`min_cosine`, `max_rel_error`, `max_outlier`) are this backend's own where the sweep asks for
+    none; `inspect(output)` may add an objection of its own, or None, and facts for `extra`.
     `flops` and `bytes_moved` are of one call; `precision` ("bf16", "fp8", "nvfp4") picks the peak to compare with.
     `tune()` runs once, untimed, before anything else; `describe()` afterwards adds to `extra` (a tactic, say).
     """
@@ -70,6 +75,9 @@ class Call:
     make_out: Optional[Callable[[], Any]] = None
     float_reference: Optional[Callable[[], Any]] = None
     reference_name: str = "reference"
+    value: Optional[Callable[[Any], Any]] = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    inspect: Optional[Callable[[Any], Tuple[Optional[str], Dict[str, Any]]]] = None
     flops: Optional[float] = None
     bytes_moved: Optional[float] = None
     precision: Optional[str] = None

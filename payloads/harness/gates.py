@@ -6,9 +6,9 @@ import importlib.util
 import re
 import sys
 from importlib import metadata
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
-from .declare import Library, Needs
+from .declare import Library, Needs, Unsupported
 from .device import Device
 
 FIRST_FP4_CAPABILITY = (10, 0)
@@ -61,6 +61,8 @@ def _device_refusals(needs: Needs, device: Device) -> List[str]:
     causes = []
     if needs.fp4 and device.capability < FIRST_FP4_CAPABILITY:
         causes.append("{} has no FP4 tensor cores: needs sm_100 or newer".format(device.sm))
+    elif needs.since is not None and device.capability < needs.since:
+        causes.append("{} is too old: needs sm_{}{} or newer".format(device.sm, *needs.since))
     elif needs.capabilities and device.capability not in needs.capabilities:
         known = ", ".join("sm_{}{}".format(*c) for c in needs.capabilities)
         causes.append("{} is not among the devices that it runs on: {}".format(device.sm, known))
@@ -83,10 +85,18 @@ def library_refusal(library: Library) -> Optional[str]:
     return None
 
 
-def missing_symbol(library: Library, installed: str) -> str:
-    """The reason for a library that lacks what is called."""
-    hint = " ({})".format(library.hint) if library.hint else ""
-    return "{}: {} has no {}{}".format(library.module, installed, library.symbol, hint)
+def require(library: Library, module: Any, *names: str) -> None:
+    """Raise `Unsupported` when the imported module lacks one of the functions."""
+    for name in names:
+        if not hasattr(module, name):
+            raise Unsupported(missing_symbol(library, installed_name(library), name))
+
+
+def missing_symbol(library: Library, installed: str, symbol: Optional[str] = None) -> str:
+    """The reason for a library that lacks what is called; the library's hint is about its own `symbol`."""
+    missing = symbol or library.symbol
+    hint = " ({})".format(library.hint) if library.hint and missing == library.symbol else ""
+    return "{}: {} has no {}{}".format(library.module, installed, missing, hint)
 
 
 def installed_name(library: Library) -> str:

@@ -15,28 +15,34 @@ SOURCE = "secondary: public specification tables, dense"
 
 @dataclass(frozen=True)
 class Peak:
-    """TFLOP/s by precision, and device memory in TB/s."""
+    """TFLOP/s (of integers: TOP/s) by precision, and device memory in TB/s."""
 
     tflops: Dict[str, float]
     memory_tbps: float
 
 
-def _peak(memory: float, bf16: float, fp8: Optional[float] = None, nvfp4: Optional[float] = None) -> Peak:
-    rates = {"bf16": bf16, "fp16": bf16, "fp8": fp8, "nvfp4": nvfp4}
+def _peak(
+    memory: float,
+    bf16: float,
+    fp8: Optional[float] = None,
+    nvfp4: Optional[float] = None,
+    int8: Optional[float] = None,
+) -> Peak:
+    rates = {"bf16": bf16, "fp16": bf16, "fp8": fp8, "nvfp4": nvfp4, "int8": int8}
     return Peak({name: rate for name, rate in rates.items() if rate is not None}, memory)
 
 
 # The first pattern that the device's name matches wins; slower variants of a name are left out on purpose.
 _TABLE = (
-    (r"H200(?! NVL)", _peak(4.8, 989, 1979)),
-    (r"H100(?! (PCIe|NVL))", _peak(3.35, 989, 1979)),
+    (r"H200(?! NVL)", _peak(4.8, 989, 1979, int8=1979)),
+    (r"H100(?! (PCIe|NVL))", _peak(3.35, 989, 1979, int8=1979)),
     (r"GB200", _peak(8.0, 2500, 5000, 10000)),
     (r"B300", _peak(8.0, 2250, 4500, 13500)),
     (r"\bB200", _peak(8.0, 2250, 4500, 9000)),
     (r"RTX PRO 6000 Blackwell(?! Max-Q)", _peak(1.79, 504, 1008, 2015)),
     (r"RTX 5090(?! (D|Laptop))", _peak(1.79, 210, 419, 1676)),
-    (r"A100.*80GB", _peak(2.04, 312)),
-    (r"L40S", _peak(0.864, 362, 733)),
+    (r"A100.*80GB", _peak(2.04, 312, int8=624)),
+    (r"L40S", _peak(0.864, 362, 733, int8=733)),
 )
 
 

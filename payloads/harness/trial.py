@@ -94,16 +94,25 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     del first_output
     output = call.run(call.inputs, out)
     trial.synchronize()
-    result = next(arrays.leaves(output), None)
+    result = compared_value(call, output)
     if result is None:
         return "the call returned no array"
-    limits = accuracy.Limits.choose(asked, accuracy.dtype_name(result))
+    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
     trial.comparison = accuracy.compare(result, call.reference())
     float_cosine = None
     if call.float_reference is not None and not trial.comparison.non_finite:
         float_cosine = accuracy.compare(result, call.float_reference()).cosine
     trial.accuracy_record = trial.comparison.record(call.reference_name, float_cosine)
-    return trial.comparison.objection(limits)
+    objection = trial.comparison.objection(limits)
+    if objection is None and call.inspect is not None:
+        objection, facts = call.inspect(output)
+        trial.extra.update(facts)
+    return objection
+
+
+def compared_value(call: Call, output: Any) -> Any:
+    """What of an output is held against the reference: None when there is no array in it."""
+    return call.value(output) if call.value is not None else next(arrays.leaves(output), None)
 
 
 def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:
@@ -153,7 +162,7 @@ def _prepare_gpu_timer(
             "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
         )
         return
-    objection = _replay_objection(by_graph, output, asked)
+    objection = _replay_objection(call, by_graph, output, asked)
     if objection:
         trial.notes.append("{}: measured by events".format(objection))
         return
@@ -187,17 +196,19 @@ def _allocations(trial: Trial, rotation: ring.Ring) -> Dict[str, int]:
     return found
 
 
-def _replay_objection(graph: timers.GraphTimer, eager: Any, asked: Mapping[str, Any]) -> Optional[str]:
+def _replay_objection(
+    call: Call, graph: timers.GraphTimer, eager: Any, asked: Mapping[str, Any]
+) -> Optional[str]:
     """Whether a replay does the work: outputs are poisoned, one replay must write them all as the eager call did."""
-    expected = next(arrays.leaves(eager), None)
+    expected = compared_value(call, eager)
     if expected is None:
         return None
     arrays.poison(graph.outputs)
     graph.replay()
-    limits = accuracy.Limits.choose(asked, accuracy.dtype_name(expected))
+    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(expected))
     count = len(graph.outputs)
     for index in sorted({0, count // 2, count - 1}):
-        got = next(arrays.leaves(graph.outputs[index]))
+        got = compared_value(call, graph.outputs[index])
         if accuracy.compare(got, expected).objection(limits):
             return "kernels escape the graph's capture (a replay does not give the eager output)"
     return None

@@ -8,7 +8,7 @@ import sys
 import pytest
 from payload_helpers import PAYLOADS, STANDINS, Recorder
 
-from orchestrator.rendering import Catalogue, render
+from orchestrator.rendering import Catalogue, render, script_name
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def script(tmp_path):
             templates.mkdir(exist_ok=True)
             (templates / f"{name}.py.j2").write_text(source, encoding="utf-8")
         catalogue = Catalogue([tmp_path / "templates", PAYLOADS])
-        path = folder / f"{name}.py"
+        path = folder / script_name(name)
         path.write_text(render(catalogue.find(name), items), encoding="utf-8")
         return path
 

@@ -128,16 +128,24 @@ def test_a_copy_keeps_strides_so_that_a_transposed_view_stays_one():
     assert arrays.nbytes(inputs) == 12 + 80
 
 
-def test_poison_fills_floats_and_leaves_codes():
+def test_poison_fills_whatever_a_call_may_leave_unwritten():
     values = (
         torch.zeros(3, dtype=torch.bfloat16),
         np.zeros(2, np.float32),
+        torch.zeros(2, dtype=torch.float8_e4m3fn),
         torch.zeros(2, dtype=torch.uint8),
+        torch.zeros(2, dtype=torch.int8),
+        [np.zeros(2, np.int32), np.zeros(2, np.uint16), torch.zeros(2, dtype=torch.int32)],
+        torch.zeros(2, dtype=torch.bool),
     )
     arrays.poison(values)
     assert values[0].isnan().all()
     assert np.isnan(values[1]).all()
-    assert not values[2].any()
+    assert values[2].float().isnan().all()
+    assert (values[3] == 255).all()
+    assert (values[4] == -128).all()
+    assert [int(v[0]) for v in values[5]] == [-(2**31), 2**16 - 1, -(2**31)]
+    assert not values[6].any()
 
 
 def test_limits_follow_from_the_dtype_and_one_from_the_other():
