@@ -13,7 +13,7 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import devices as devices_module
-from . import procs
+from . import jit_caches, procs
 from .logind import kills_at_logout
 from .wire import portable
 
@@ -86,6 +86,11 @@ def probe(command: Mapping[str, Any]) -> Dict[str, Any]:
         _payload_python(python, command.get("activate"), command.get("modules") or (), environ, problems)
     )
     facts["devices"] = _devices(command.get("devices", "all"), environ, problems)
+    problems += [
+        f"{cache.problem} ({cache.variable}): workers will compile into private caches, anew in each run"
+        for cache in jit_caches.folders(environ)
+        if cache.problem
+    ]
     logout = kills_at_logout(user)
     if logout is not None:
         problems.append(logout)

@@ -95,6 +95,8 @@ class HostSpec(_Spec):
     launcher: Launcher = Launcher()
     transport: NonEmpty = "ssh"
     insecure: bool = False
+    jit_cache: Literal["shared", "private"] = "shared"
+    """Where compilers of payloads keep what they make: with the user's other programs, or apart for each worker."""
     agent_python: NonEmpty | None = None
     embedded: bool = False
 

@@ -30,6 +30,8 @@ class Measure(_Spec):
     target_rel_error: Annotated[float, Field(gt=0, lt=1)] = 0.005
     rounds: int = Field(default=3, ge=1, le=1000)
     retries: int = Field(default=1, ge=0, le=100)
+    lock_clocks: bool | Annotated[int, Field(ge=100, le=10000)] = False
+    """True (the GPU's own default clock) or MHz: hold the GPUs' clocks while cases of this part are measured."""
 
     @model_validator(mode="after")
     def _times_are_in_order(self) -> Measure:

@@ -179,7 +179,7 @@ def test_a_queue_item_holds_all_that_is_needed_to_measure(plan: MakePlan) -> Non
         "backends": ["torch", "numpy"],
         "measure": {
             "cache": "cold", "timer": "auto", "min_time_ms": 50, "max_time_ms": 2000, "target_rel_error": 0.005,
-            "rounds": 5, "retries": 1,
+            "rounds": 5, "retries": 1, "lock_clocks": False,
         },
         "accuracy": {"min_cosine": 0.5, "max_rel_error": 0.1},
         "timeout_s": 9,
@@ -206,6 +206,7 @@ def test_a_job_says_what_the_host_has_to_do(plan: MakePlan) -> None:
         "devices": {"cpu": 2},
         "replicate_devices": True,
         "wait_for_devices": True,
+        "jit_cache": "shared",
         "payloads": {"gemm": {"kind": "template", "script": "scripts/gemm.py"}},
     }
 

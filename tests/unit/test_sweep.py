@@ -149,7 +149,7 @@ def test_what_a_sweep_does_not_say(load: Load) -> None:
     )  # fmt: skip
     assert part.measure.model_dump() == {
         "cache": "cold", "timer": "auto", "min_time_ms": 50, "max_time_ms": 2000,
-        "target_rel_error": 0.005, "rounds": 3, "retries": 1,
+        "target_rel_error": 0.005, "rounds": 3, "retries": 1, "lock_clocks": False,
     }  # fmt: skip
     assert (part.backends, part.baseline, part.devices_per_case, part.script) == ((), None, 1, None)
     assert sweep.hosts.everything
