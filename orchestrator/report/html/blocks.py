@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 Json = dict[str, Any]
 Tone = Literal["good", "bad", "warn", "muted"]
-Kind = Literal["text", "number", "heat", "code", "log"]
+Kind = Literal["text", "prose", "number", "heat", "code", "log"]
 
 
 class Block(Protocol):
@@ -35,7 +35,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A table's column. `choices` offers a menu of its values as a filter; `detail` shows it only in an opened row."""
+    """A table's column: `text` is a word or two, `prose` may run over several lines. `choices` offers a menu of its values as a filter; `detail` shows it only in an opened row."""
 
     title: str
     kind: Kind = "text"

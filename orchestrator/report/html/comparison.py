@@ -20,8 +20,8 @@ ALL_LOGS_CHARACTERS = 4_000_000
 _COLUMNS = (
     Column("Case"), Column("Payload", choices=True), Column("Device model", choices=True), Column("Place", choices=True),
     Column("Backend", choices=True), Column("Status", choices=True), Column("Median, µs", "number"),
-    Column("20th to 80th percentile, µs", "number"), Column("Speed-up", "number"), Column("TFLOP/s", "number"),
-    Column("GB/s", "number"), Column("Of peak", "number"), Column("Remark"),
+    Column("p20 – p80, µs", "number"), Column("Speed-up", "number"), Column("TFLOP/s", "number"),
+    Column("GB/s", "number"), Column("Of peak", "number"), Column("Remark", "prose"),
 )  # fmt: skip
 _DETAILS = (
     "Case id", "Parameters", "Ran as", "Timer", "Cache", "Samples", "Relative error", "Median with warm caches, µs",
@@ -51,7 +51,7 @@ def _comparison(report: Report) -> Section:
         empty="Nothing was measured.",
     )
     lead = (
-        "Times are medians of one call. A speed-up is the baseline's time over the backend's, and is given only between "
+        "Times are medians of one call, beside them the 20th and 80th percentiles. A speed-up is the baseline's time over the backend's, and is given only between "
         "times of the same thing: case, device model, timer and cache. Open a row for its parameters, accuracy, telemetry, "
         "log, and the command that measures it again."
     )
@@ -260,8 +260,8 @@ def _statuses(report: Report) -> list[Section]:
         for (status, reason, backend), members in found.items()
     ]
     columns = [
-        Column("Status", choices=True), Column("Backend", choices=True), Column("Measurements", "number"), Column("Reason"),
-        Column("Places"), Column("Cases", detail=True), Column("Measure the first again", "code", detail=True),
+        Column("Status", choices=True), Column("Backend", choices=True), Column("Measurements", "number"), Column("Reason", "prose"),
+        Column("Places", "prose"), Column("Cases", detail=True), Column("Measure the first again", "code", detail=True),
         Column("Log of the first", "log", detail=True),
     ]  # fmt: skip
     table = Table("Measurements without a valid number, by reason", columns, rows)

@@ -75,7 +75,8 @@ def _figure(family: Family, unit: str, number_of: dict[str, int]) -> Figure:
         if (points := thinned(curve))
     ]  # fmt: skip
     xs = sorted({p.x for curve in family.curves.values() for p in curve})
-    return Figure(traces, {"xaxis": x_axis(family.axis, xs), "yaxis": log_axis(unit), "showlegend": True})
+    ys = [edge for curve in family.curves.values() for p in curve for edge in (p.low, p.high)]
+    return Figure(traces, {"xaxis": x_axis(family.axis, xs), "yaxis": log_axis(unit, ys), "showlegend": True})
 
 
 def _hover(backend: str, axis: str, p: Point, unit: str) -> str:
@@ -103,9 +104,18 @@ def x_axis(name: str, xs: Sequence[float]) -> dict[str, Any]:
     return axis
 
 
-def log_axis(title: str) -> dict[str, Any]:
-    """A logarithmic axis of a positive quantity, its ticks written out."""
-    return {"type": "log", "title": {"text": plain(title)}, "exponentformat": "power", "dtick": "D2"}
+def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis of a positive quantity, with ticks at 1, 2 and 5 of each decade while those are few."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    digits = (1, 2, 5) if high - low <= 4 else (1,)
+    ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in digits]
+    return {
+        "type": "log",
+        "title": {"text": plain(title)},
+        "tickmode": "array",
+        "tickvals": ticks,
+        "ticktext": [f"{tick:g}" for tick in ticks],
+    }
 
 
 def _roofline(report: Report, number_of: dict[str, int]) -> Section | None:
@@ -147,8 +157,10 @@ def _roofline_figure(members: Sequence[Measurement], number_of: dict[str, int]) 
         for backend, found in points.items()
         if (shown := thinned(found))
     ]  # fmt: skip
+    drawn = [y for found in points.values() for _, y, _ in found]
     for name, rate, is_bandwidth, dash in _ceilings(members):
         ys = [rate * low / 1e3, rate * high / 1e3] if is_bandwidth else [rate, rate]
+        drawn += ys
         traces.append(
             {
                 "type": "scatter", "mode": "lines", "name": plain(name, 80), "muted": True, "x": [low, high], "y": ys,
@@ -156,8 +168,8 @@ def _roofline_figure(members: Sequence[Measurement], number_of: dict[str, int]) 
             }
         )  # fmt: skip
     layout = {
-        "xaxis": {"type": "log", "title": {"text": "FLOP for each byte"}, "dtick": "D2"},
-        "yaxis": log_axis("TFLOP/s"),
+        "xaxis": log_axis("FLOP for each byte", [low, high]),
+        "yaxis": log_axis("TFLOP/s", drawn),
         "showlegend": True,
     }
     return Figure(traces, layout, 460)

@@ -67,8 +67,8 @@ def _hosts(report: Report) -> Table:
             ]
         )
     columns = [
-        Column("Host"), Column("State"), Column("Its own name"), Column("The agent's Python"), Column("Devices"),
-        Column("Error"),
+        Column("Host"), Column("State"), Column("Its own name"), Column("The agent's Python"), Column("Devices", "prose"),
+        Column("Error", "prose"),
     ]  # fmt: skip
     return Table("Hosts", columns, rows, search=len(rows) > 10)
 
@@ -92,7 +92,7 @@ def _repeating(report: Report) -> Section:
     columns = [
         Column("Case"),
         Column("Backend", choices=True),
-        Column("Parameters"),
+        Column("Parameters", "prose"),
         Column("Command", "code"),
     ]
     table = Table("The command that repeats each case", columns, list(seen.values()), first=20)

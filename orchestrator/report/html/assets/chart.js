@@ -26,7 +26,7 @@ function themedTrace(trace) {
   if (hollow) themed.marker.symbol = hollow.map((open) => themed.marker.symbol + (open ? "-open" : ""));
   if (themed.type === "bar") {
     const shape = PATTERNS[index % PATTERNS.length];
-    themed.marker = { color, line: { width: 0 }, pattern: { shape, size: 6, solidity: 0.35, fgcolor: css("--panel") }, ...rest.marker };
+    themed.marker = { color, line: { width: 0 }, pattern: { shape, size: 7, solidity: 0.25, bgcolor: color, fgcolor: css("--page") }, ...rest.marker };
   }
   if (themed.type === "box") Object.assign(themed, { line: { color, width: 1.5 }, fillcolor: color + "33" });
   else if (themed.type !== "bar") themed.line = { color, dash: DASHES[index % DASHES.length], width: 2, ...themed.line };
@@ -50,7 +50,8 @@ function themedLayout(figure) {
     hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--muted"), font: { color: css("--text") }, align: "left", namelength: -1 },
     margin: { l: small ? 44 : 64, r: 14, t: 14, b: 48 },
     legend: { orientation: "h", yanchor: "bottom", y: 1.02, xanchor: "left", x: 0, ...layout.legend },
-    dragmode: false,
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--text") },
+    dragmode: false, // so that a finger on a chart scrolls the page; the bar above it has zooming
   };
 }
 
@@ -79,7 +80,7 @@ function makeChart(spec) {
       displaylogo: false,
       scrollZoom: false,
       showTips: false,
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendDataToCloud"],
+      modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
       ...(calm.matches ? { transition: { duration: 0 } } : {}),
     });
   }
