@@ -211,9 +211,11 @@ class CaseRun:
                 "rel_error": rel_error,
                 "samples": len(samples),
             }
+        note = "timed by the payload itself" if samples and self._device.is_gpu else None
         self._report(
             backend.name,
             "ok",
+            note,
             resolved_backend=backend.name,
             verdict=verdict,
             reasons=reasons,
