@@ -29,6 +29,8 @@ _USUAL = (
     "python3.9",
     "python3.8",
 )
+_PIP_FOR_OTHERS = (22, 3)
+"""From this version on pip installs into another interpreter's environment (`--python`)."""
 _UV_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/usr/local/bin")
 _ASK = """
 import json, sys
@@ -108,15 +110,16 @@ def plan(
         install = [uv, "pip", "install", *off, "--python", python, *offline, "-r", requirements]
         return Plan([make, install], "uv", base)
     options = ["install", "--no-input", *offline, "-r", requirements]
-    if base.ensurepip:
-        commands = [[base.path, "-I", "-m", "venv", build], [python, "-I", "-m", "pip", *options]]
-        return Plan(commands, "pip", base)
+    # The environment needs no pip of its own: it is never changed after it was made.
     make = [base.path, "-I", "-m", "venv", "--without-pip", build]
     own = _pip_wheel(wheels)
     if own is not None:
         return Plan([make, [python, os.path.join(own, "pip"), *options]], "pip", base)
-    if base.pip is not None and tuple(int(part) for part in re.findall(r"\d+", base.pip)[:2]) >= (22, 3):
+    if base.pip is not None and _numbers(base.pip) >= _PIP_FOR_OTHERS:
         return Plan([make, [base.path, "-I", "-m", "pip", "--python", python, *options]], "pip", base)
+    if base.ensurepip:
+        commands = [[base.path, "-I", "-m", "venv", build], [python, "-I", "-m", "pip", *options]]
+        return Plan(commands, "pip", base)
     raise CannotInstall(
         f"{base.path} has neither ensurepip nor a pip of 22.3 or later, and there is no uv",
         "install uv or the package python3-venv on the host, name another interpreter with --base-python, or put a "
@@ -216,7 +219,7 @@ def _base(request: Mapping[str, Any], environ: Mapping[str, str], needs_venv: bo
             seen.append(f"{name} is {'.'.join(map(str, base.version))}")
         elif needs_venv and not base.venv:
             seen.append(f"{name} has no venv module")
-        elif base.ensurepip or not needs_venv:
+        elif not needs_venv or base.ensurepip or (base.pip and _numbers(base.pip) >= _PIP_FOR_OTHERS):
             return base
         else:
             best = best or base
@@ -237,6 +240,10 @@ def _ask(path: str, environ: Mapping[str, str]) -> Optional[Base]:
     except (OSError, ValueError):
         return None
     return Base(path, tuple(version), ensurepip, venv, pip or None)
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _pip_wheel(wheels: Optional[str]) -> Optional[str]:
