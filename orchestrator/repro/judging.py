@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -11,6 +12,12 @@ from orchestrator.compare.pairing import objection, subject_of, timed
 from orchestrator.compare.values import Match, Outcome, PastTime
 from orchestrator.model import Measurement, Status
 from orchestrator.wording import number, visible
+
+AS_A_RULE = {"graph": 0.02, "cupti": 0.02, "events": 0.04, "host": 0.10}
+"""By timer, twice the usual deviation between two runs of the same thing. It decides only where too little is known of the
+host to call a change at all."""
+AS_A_RULE_OF_PROGRAMS = 0.20
+"""How a program took the time that it prints is not known."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,9 @@ def judge(before: Measurement, now: Measurement, past: Iterable[PastTime] = ()) 
         numbers += f"; changes below {100 * pair.floor:.2f} % are noise there"
     came_back = {Outcome.SAME: True, Outcome.FASTER: False, Outcome.SLOWER: False}.get(pair.outcome)
     why = f": {pair.why}" if came_back is None and pair.why else ""
+    usual = AS_A_RULE.get(subject.timer, AS_A_RULE_OF_PROGRAMS)
+    if came_back is None and abs(math.log1p(pair.change)) <= usual:
+        came_back, why = True, f", and two runs of nothing changed differ by {100 * usual:.0f} % as a rule"
     return Judgement(came_back, visible(numbers + why, 600), pair.change, pair.floor)
 
 

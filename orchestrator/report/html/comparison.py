@@ -18,11 +18,13 @@ ALL_LOGS_CHARACTERS = 4_000_000
 """Of all of them, so that a run of thousands of crashes is still a page that opens."""
 
 _COLUMNS = (
-    Column("Case"), Column("Payload", choices=True), Column("Device model", choices=True), Column("Place", choices=True),
-    Column("Backend", choices=True), Column("Status", choices=True), Column("Median, µs", "number"),
-    Column("p20 – p80, µs", "number"), Column("Speed-up", "number"), Column("TFLOP/s", "number"),
+    Column("Case"), Column("Backend", choices=True), Column("Median, µs", "number"), Column("Speed-up", "number"),
+    Column("p20 – p80, µs", "number"), Column("Status", choices=True), Column("Place", choices=True),
+    Column("Payload", choices=True), Column("Device model", choices=True), Column("TFLOP/s", "number"),
     Column("GB/s", "number"), Column("Of peak", "number"), Column("Remark", "prose"),
 )  # fmt: skip
+_SAID_ABOVE = frozenset({"Place", "Payload", "Device model"})
+"""Where these are the same everywhere, the page's head has said so."""
 _DETAILS = (
     "Case id", "Parameters", "Ran as", "Timer", "Cache", "Samples", "Relative error", "Median with warm caches, µs",
     "Of one eager call, µs", "Compiling, s", "Cosine", "Cosine to the float operands", "Largest error", "Attempt", "Started",
@@ -59,11 +61,11 @@ def _comparison(report: Report) -> Section:
 
 
 def _used(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str | None]]) -> list[int]:
-    """The columns that say anything; a payload or device model that is the same everywhere stands in the heading."""
+    """The columns that say anything."""
     kept = []
     for index, column in enumerate(columns):
         values = {_shown(row[index]) for row in rows}
-        if column.title in ("Payload", "Device model") and len(values) < 2:
+        if column.title in _SAID_ABOVE and len(values) < 2:
             continue
         if values - {""} or index == 0:
             kept.append(index)
@@ -78,19 +80,17 @@ def _row(m: Measurement, speedup: Speedup | NoSpeedup | None, logs: _Logs) -> li
     timing, verdict = m.timing, m.verdict
     status = m.status.value if verdict in (None, Verdict.VALID) else f"ok, {verdict}"
     tone: Tone = "warn" if verdict not in (None, Verdict.VALID) else _TONES.get(m.status, "bad")
-    cells: list[Cell | str | None] = [
+    low, high = (timing.p20_us, timing.p80_us) if timing and m.status is Status.OK else (None, None)
+    return [
         visible(f"{m.label} {assignments(m.row)}" if m.row else m.label),
+        visible(m.backend),
+        _number(timing.median_us if timing and m.status is Status.OK else None),
+        _speedup(speedup),
+        Cell(f"{number(low)} – {number(high)}", high - low) if low is not None and high is not None else None,
+        Cell(status, None, tone),
+        place(m),
         visible(m.payload),
         visible(m.device.model) if m.device else "",
-        place(m),
-        visible(m.backend),
-        Cell(status, None, tone),
-        _number(timing.median_us if timing and m.status is Status.OK else None),
-    ]
-    low, high = (timing.p20_us, timing.p80_us) if timing and m.status is Status.OK else (None, None)
-    cells += [
-        Cell(f"{number(low)} – {number(high)}", high - low) if low is not None and high is not None else None,
-        _speedup(speedup),
         _number(m.metrics.get("tflops"), 3),
         _number(m.metrics.get("gbps"), 3),
         _share(m.metrics.get("peak_fraction")),
@@ -99,7 +99,6 @@ def _row(m: Measurement, speedup: Speedup | NoSpeedup | None, logs: _Logs) -> li
         visible(repeat_command(m)),
         logs.tail(m),
     ]
-    return cells
 
 
 def _detail(m: Measurement) -> list[str | None]:
