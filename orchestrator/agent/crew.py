@@ -258,7 +258,7 @@ class Crew:
         self._entry = None
         if self._recorder.opinions.again(entry):
             entry.attempt += 1
-            entry.target = self.devices[0]["uuid"] if len(self.devices) == 1 else None
+            entry.target = self.devices[0]["uuid"] if len(self.devices) == 1 else entry.target
             self._foreman.again(entry)
         else:
             self._recorder.settle(entry)

@@ -35,16 +35,24 @@ class Group(NamedTuple):
 
 
 class Entry:
-    """One case to be measured once: anywhere, or on the device or device model that `target` names."""
+    """One case to be measured once: anywhere, or on the device or device model that `target` names.
 
-    __slots__ = ("_blob", "aside", "attempt", "case_id", "done", "group", "kills", "target", "tries")
+    `model` is the device model that its batch asked for, None where it asked for none."""
+
+    __slots__ = ("_blob", "aside", "attempt", "case_id", "done", "group", "kills", "model", "target", "tries")
 
     def __init__(
-        self, item: Mapping[str, Any], target: Optional[str], done: Iterable[str], attempt: int
+        self,
+        item: Mapping[str, Any],
+        target: Optional[str],
+        done: Iterable[str],
+        attempt: int,
+        model: Optional[str] = None,
     ) -> None:
         self.case_id = str(item["case_id"])
         self.group = group_of(item)
         self.target = target
+        self.model = model
         self.done: Set[str] = set(done)
         self.attempt = attempt
         self.kills = 0
@@ -123,10 +131,15 @@ class CaseQueue:
                     waiting.clear()
         return dropped
 
-    def drop_group(self, group: Group) -> List[Entry]:
-        """Take out every case of a group."""
-        dropped = [entry for waiting in self._groups[group].values() for entry in waiting]
-        self._groups[group].clear()
+    def lanes(self, group: Group) -> List[Optional[str]]:
+        """The targets for which a case of the group waits."""
+        return [target for target, waiting in self._groups.get(group, {}).items() if waiting]
+
+    def drop_lane(self, group: Group, target: Optional[str]) -> List[Entry]:
+        """Take out every case of a group that may only run on `target`."""
+        waiting = self._groups[group][target]
+        dropped = list(waiting)
+        waiting.clear()
         return dropped
 
     def release(self, case_ids: Iterable[str], model: Optional[str] = None) -> Released:
@@ -140,21 +153,14 @@ class CaseQueue:
         """Take out every case."""
         return self._take_out(lambda entry: True)
 
-    def release_lane(self, group: Group, target: Optional[str]) -> Released:
-        """Take out every case of a group that may only run under this target."""
-        return self._take_out(lambda entry: entry.group == group and entry.target == target)
-
     def _take_out(self, chosen: Callable[[Entry], bool]) -> Released:
-        out: Released = {}
+        out: Dict[Optional[str], Dict[str, None]] = {}
         for lanes in self._groups.values():
             for lane, waiting in lanes.items():
-                for entry in waiting:
-                    if chosen(entry):
-                        ids = out.setdefault(entry.model, [])
-                        if entry.case_id not in ids[-1:]:  # replicated: one after the other
-                            ids.append(entry.case_id)
+                for entry in filter(chosen, waiting):
+                    out.setdefault(entry.model, {})[entry.case_id] = None
                 lanes[lane] = deque(entry for entry in waiting if not chosen(entry))
-        return {model: list(dict.fromkeys(ids)) for model, ids in out.items()}
+        return {model: list(case_ids) for model, case_ids in out.items()}
 
     def _lane(self, entry: Entry) -> Deque[Entry]:
         return self._groups.setdefault(entry.group, {}).setdefault(entry.target, deque())

@@ -11,13 +11,20 @@ CYCLES_PER_US = 3000
 _last_timed = [float("-inf")]
 
 
-def describe() -> Optional[Tuple[str, Tuple[int, int]]]:
-    """(name, capability) of the first visible GPU, or None."""
+def describe(index: int = 0) -> Optional[Tuple[str, Tuple[int, int]]]:
+    """(name, capability) of a visible GPU, or None when there is none of this index."""
     import torch
 
-    if not torch.cuda.is_available() or torch.cuda.device_count() == 0:
+    if not torch.cuda.is_available() or torch.cuda.device_count() <= index:
         return None
-    return str(torch.cuda.get_device_name(0)), torch.cuda.get_device_capability(0)
+    return str(torch.cuda.get_device_name(index)), torch.cuda.get_device_capability(index)
+
+
+def select(index: int) -> None:
+    """Make a GPU the one that this process uses unless it says otherwise."""
+    import torch
+
+    torch.cuda.set_device(index)
 
 
 def facts() -> Dict[str, Any]:

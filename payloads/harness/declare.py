@@ -67,6 +67,8 @@ class Call:
     none; `inspect(output)` may add an objection of its own, or None, and facts for `extra`.
     `flops` and `bytes_moved` are of one call; `precision` ("bf16", "fp8", "nvfp4") picks the peak to compare with.
     `tune()` runs once, untimed, before anything else; `describe()` afterwards adds to `extra` (a tactic, say).
+    `metrics(median_us)` gives figures of its own. `restore(inputs)` makes inputs anew for a call that overwrites them and
+    returns them; called again without it, such a call must do the same work.
     """
 
     run: Callable[[Any, Any], Any]
@@ -85,6 +87,8 @@ class Call:
     on_cpu: bool = False
     tune: Optional[Callable[[], None]] = None
     describe: Optional[Callable[[], Dict[str, Any]]] = None
+    metrics: Optional[Callable[[float], Dict[str, float]]] = None
+    restore: Optional[Callable[[Any], None]] = None
     extra: Dict[str, Any] = field(default_factory=dict)
 
 
@@ -108,11 +112,18 @@ class Backend:
 
 
 class Payload:
-    """A benchmark: `prepare(params, device)` turns a case's parameters into the problem all its backends share."""
+    """A benchmark: `prepare(params, device)` turns a case's parameters into the problem all its backends share.
 
-    def __init__(self, name: str, prepare: Callable[[Mapping[str, Any], Device], Any]) -> None:
+    `collective` says that its calls are made by all ranks of a gang together (`device.gang`). A problem that has a
+    `close()` is closed when its case is over.
+    """
+
+    def __init__(
+        self, name: str, prepare: Callable[[Mapping[str, Any], Device], Any], collective: bool = False
+    ) -> None:
         self.name = name
         self.prepare = prepare
+        self.collective = collective
         self.backends: Dict[str, Backend] = {}
 
     def backend(self, name: str, needs: Optional[Needs] = None) -> Callable[[Any], Any]:

@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from typing import Optional, Tuple
 
 from . import cuda
+from .gang import SOLO, Gang
 
 
 @dataclass(frozen=True)
 class Device:
     """`torch_device` is where tensors are made ("cpu" or "cuda:0"); `capability` is None where there is no GPU.
 
-    `absent` says why there is no GPU, for the reason of what needs one.
+    `absent` says why there is no GPU, for the reason of what needs one. `gang` is what this process is a rank of.
     """
 
     name: str = "cpu"
     capability: Optional[Tuple[int, int]] = None
     torch_device: str = "cpu"
     absent: str = "no CUDA device"
+    gang: Gang = SOLO
 
     @property
     def is_gpu(self) -> bool:
@@ -47,17 +49,20 @@ class Device:
             cuda.release_memory()
 
 
-def detect(use_torch: bool) -> Device:
-    """The first visible GPU if torch is wanted, installed and sees one, else the CPU. Imports torch if so."""
+def detect(use_torch: bool, gang: Gang = SOLO) -> Device:
+    """The first visible GPU (of a gang: this rank's) if torch is wanted, installed and sees one, else the CPU.
+
+    Imports torch if so."""
     if not use_torch:
-        return Device()
+        return Device(gang=gang)
     if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
-        return Device()
+        return Device(gang=gang)
     try:
-        found = cuda.describe()
+        found = cuda.describe(gang.local_rank)
     except (ImportError, OSError) as error:  # a torch that does not load: its backends will say so
-        return Device(absent="torch does not load: {}".format(str(error).strip().splitlines()[0]))
+        return Device(absent="torch does not load: {}".format(str(error).strip().splitlines()[0]), gang=gang)
     if found is None:
-        return Device()
+        return Device(gang=gang)
     name, capability = found
-    return Device(name, capability, "cuda:0")
+    cuda.select(gang.local_rank)
+    return Device(name, capability, "cuda:{}".format(gang.local_rank), gang=gang)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Set
 
 from . import failures, gates, peaks, records, rounds, stats, verdicts
 from . import trial as trials
 from .declare import Backend, Payload, Reported
 from .device import Device
+from .gang import SOLO, Gang
 from .trial import Settings, Trial
 
 
@@ -44,6 +46,7 @@ class CaseRun:
         self._settings = Settings.of(item)
         self._accuracy: Mapping[str, Any] = item.get("accuracy") or {}
         self._healthy = True
+        self._gang: Gang = device.gang if payload.collective else SOLO
 
     def run(self) -> bool:
         """Measure every backend of the item that is not in `done`. False when the device no longer computes: what was
@@ -73,7 +76,7 @@ class CaseRun:
     def _measure_all(self, backends: List[Backend]) -> None:
         self._reporter.phase(backends[0].name, "compile")
         try:
-            problem = self._payload.prepare(self._item["params"], self._device)
+            problem = self._gang.together(lambda: self._payload.prepare(self._item["params"], self._device))
         except Exception as error:  # noqa: BLE001 - a payload's own code: its failure is the outcome of every backend
             for backend in backends:
                 self._fail(backend, error)
@@ -87,25 +90,31 @@ class CaseRun:
                 ready.append(trial)
         if self._healthy:
             self._run_rounds(ready)
+        close = getattr(problem, "close", None)
+        if close is not None and self._healthy:
+            ready.clear()
+            close()
 
     def _try_alone(self, backend: Backend, problem: Any) -> Optional[Trial]:
         """A correct trial with its timer, or None when its measurement is already reported."""
         self._reporter.phase(backend.name, "compile")
         started = time.perf_counter()
+        gang = self._gang
         try:
-            built = backend.build(problem)
+            built = gang.together(lambda: backend.build(problem))
             if isinstance(built, Reported):
                 self._report_own(backend, built)
                 return None
-            trial = Trial(backend, built, self._device)
-            output = trials.compile_call(trial, started)
+            trial = Trial(backend, built, self._device, gang)
+            output = gang.together(lambda: trials.compile_call(trial, started))
             self._reporter.phase(backend.name, "check")
-            objection = trials.check(trial, output, self._accuracy)
+            objection = gang.together(partial(trials.check, trial, output, self._accuracy))
             del output
+            objection = gang.first_objection(objection)
             if objection is not None:
                 self._report_incorrect(trial, objection)
                 return None
-            trials.prepare_timer(trial, self._settings, self._accuracy, self._crossed)
+            gang.together(lambda: trials.prepare_timer(trial, self._settings, self._accuracy, self._crossed))
         except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
             self._fail(backend, error)
             return None
@@ -132,6 +141,7 @@ class CaseRun:
             announce=lambda contender: self._reporter.phase(contender.name, "measure"),
             finished=lambda contender: self._report_ok(by_name[contender.name], contender),
             failed=failed,
+            gang=self._gang,
         )
 
     def _report_ok(self, trial: Trial, contender: rounds.Contender) -> None:
@@ -166,6 +176,8 @@ class CaseRun:
         call = trial.call
         name = self._device.name if trial.on_gpu else "cpu"
         metrics = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        if call.metrics is not None:
+            metrics.update(call.metrics(median_us))
         if "peak_fraction" in metrics or "bandwidth_fraction" in metrics:
             extra["peak_source"] = peaks.SOURCE
         self._report(
@@ -235,7 +247,7 @@ class CaseRun:
         if status == "oom":
             self._device.release_memory()
         self._report(backend.name, status, reason)
-        if self._healthy and not self._device.alive():
+        if self._healthy and not all(self._gang.every(self._device.alive())):
             print("farbench: the device no longer computes in this process", file=sys.stderr)
             self._healthy = False
 

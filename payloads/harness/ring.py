@@ -33,6 +33,16 @@ class Ring:
     note: Optional[str] = None
     position: int = 0
 
+    def cut(self, count: int) -> None:
+        """Keep `count` sets: what a rank of a gang has room for, all of them use."""
+        if count < len(self.sets):
+            del self.sets[count:]
+            if count == 1 and self.cache == "cold":
+                self.cache, self.note = (
+                    "hot",
+                    "not cold: the input sets would not fit the free memory of every rank",
+                )
+
     def next(self) -> Tuple[Any, Any]:
         """The set whose turn it is."""
         current = self.sets[self.position]

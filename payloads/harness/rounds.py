@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Callable, List, Optional, Sequence
 
 from . import stats
+from .gang import SOLO, Gang
 from .timers import Timer
 from .trial import Settings
 
@@ -57,6 +58,7 @@ def run(
     announce: Callable[[Contender], None],
     finished: Callable[[Contender], None],
     failed: Callable[[Contender, Exception], bool],
+    gang: Gang = SOLO,
 ) -> None:
     """Take turns until every contender has enough. `announce` before each turn, `finished` as each one ends.
 
@@ -65,7 +67,7 @@ def run(
     gc.collect()
     gc.disable()  # a collection inside a sample would be measured
     try:
-        _take_turns(contenders, settings, announce, finished, failed)
+        _take_turns(contenders, settings, announce, finished, failed, gang)
     finally:
         gc.enable()
 
@@ -76,6 +78,7 @@ def _take_turns(
     announce: Callable[[Contender], None],
     finished: Callable[[Contender], None],
     failed: Callable[[Contender, Exception], bool],
+    gang: Gang,
 ) -> None:
     turn_ms = settings.min_time_ms / max(1, settings.rounds)
     number = 0
@@ -86,12 +89,12 @@ def _take_turns(
         for contender in active if number % 2 == 0 else reversed(active):
             announce(contender)
             left_ms = settings.max_time_ms - contender.spent_ms
-            error = _turn(contender, max(0.0, min(turn_ms, left_ms)))
+            error = _turn(contender, max(0.0, min(turn_ms, left_ms)), gang)
             if error is not None:
                 contender.done = True
                 if not failed(contender, error):
                     return
-            elif contender.has_enough(settings):
+            elif gang.decide(contender.has_enough(settings)):
                 contender.done = True
                 finished(contender)
         number += 1
@@ -100,9 +103,9 @@ def _take_turns(
             turn_ms *= 1.5
 
 
-def _turn(contender: Contender, budget_ms: float) -> Optional[Exception]:
+def _turn(contender: Contender, budget_ms: float, gang: Gang) -> Optional[Exception]:
     try:
-        contender.take(budget_ms)
+        gang.together(lambda: contender.take(gang.decide(budget_ms)))
     except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
         return error
     return None

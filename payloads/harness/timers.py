@@ -15,6 +15,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from . import cuda, stats
 from .declare import Call
+from .gang import SOLO, Gang
 from .ring import Ring
 
 # A sample should be long against the resolution of its clock and the gaps around it.
@@ -29,6 +30,9 @@ GRAPH_LONGEST_MS = 50.0
 IDLE_MS = 5.0
 WAKE_UP_US = 10000.0
 HOST_SAMPLE_US = 100.0
+
+# Ranks start a sample some 100 µs apart; what it takes them to meet must stay small against it.
+GANG_SAMPLE_US = 2000.0
 MAX_SAMPLES_A_TURN = 500
 
 
@@ -48,11 +52,13 @@ class HostTimer(Timer):
 
     name = "host"
 
-    def __init__(self, call: Call, ring: Ring) -> None:
+    def __init__(self, call: Call, ring: Ring, gang: Gang = SOLO) -> None:
         self._call = call
         self._ring = ring
+        self._gang = gang
         first = self._sample(1)
-        self.calls_per_sample = max(1, min(10000, math.ceil(HOST_SAMPLE_US / max(first, 0.01))))
+        wanted_us = HOST_SAMPLE_US if gang.size == 1 else GANG_SAMPLE_US
+        self.calls_per_sample = gang.decide(max(1, min(10000, math.ceil(wanted_us / max(first, 0.01)))))
 
     def _sample(self, calls: int) -> float:
         run, ring = self._call.run, self._ring
@@ -64,17 +70,18 @@ class HostTimer(Timer):
 
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`. The warm-up takes a tenth of the budget: thread pools of the backend before wind down in it."""
+        decide = self._gang.decide
         warm_until = time.perf_counter_ns() + int(budget_ms * 1e5)
         while True:
             warm = self._sample(self.calls_per_sample)
-            if warm * self.calls_per_sample > budget_ms * 1000.0:
+            if decide(warm * self.calls_per_sample > budget_ms * 1000.0):
                 # Longer than its turn: the turn is only good for one sample, and that one was warm soon enough.
                 return [warm]
-            if time.perf_counter_ns() >= warm_until:
+            if decide(time.perf_counter_ns() >= warm_until):
                 break
         deadline = time.perf_counter_ns() + int(budget_ms * 1e6)
-        samples: List[float] = []
-        while not samples or (time.perf_counter_ns() < deadline and len(samples) < MAX_SAMPLES_A_TURN):
+        samples = [self._sample(self.calls_per_sample)]
+        while decide(time.perf_counter_ns() < deadline and len(samples) < MAX_SAMPLES_A_TURN):
             samples.append(self._sample(self.calls_per_sample))
         return samples
 
@@ -84,8 +91,10 @@ class GraphTimer(Timer):
 
     name = "graph"
 
-    def __init__(self, call: Call, ring: Ring, estimate_us: float) -> None:
+    def __init__(self, call: Call, ring: Ring, estimate_us: float, gang: Gang = SOLO) -> None:
+        """`estimate_us` must be the same on all ranks."""
         self._call = call
+        self._gang = gang
         self._sets = ring.sets
         sets = len(self._sets)
         if estimate_us * sets > GRAPH_LONGEST_MS * 1000.0 and sets > 1:
@@ -98,7 +107,7 @@ class GraphTimer(Timer):
         self._passes = max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
         self.calls_per_sample = self._passes * sets
         self._graph = cuda.Graph(self._work)
-        self._sample_us = stats.median(cuda.time_each(self._graph.replay, 3))
+        self._sample_us = gang.decide(stats.median(cuda.time_each(self._graph.replay, 3)))
 
     def _work(self) -> List[Any]:
         run = self._call.run
@@ -117,7 +126,7 @@ class GraphTimer(Timer):
 
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`; the first replays of a turn are the warm-up: 1 ms of them, or 10 ms after the device idled."""
-        warm_us = WAKE_UP_US if cuda.idle_ms() > IDLE_MS else WAKE_UP_US / 10
+        warm_us = WAKE_UP_US if self._gang.decide(cuda.idle_ms() > IDLE_MS) else WAKE_UP_US / 10
         warm = max(1, min(1000, math.ceil(warm_us / max(self._sample_us, 1.0))))
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / max(self._sample_us, 1.0))))
         return [us / self.calls_per_sample for us in cuda.time_each(self._graph.replay, warm + count)[warm:]]
@@ -128,9 +137,17 @@ class EventsTimer(Timer):
 
     name = "events"
 
-    def __init__(self, call: Call, ring: Ring, flush: Optional[Callable[[], None]], issue_us: float) -> None:
+    def __init__(
+        self,
+        call: Call,
+        ring: Ring,
+        flush: Optional[Callable[[], None]],
+        issue_us: float,
+        gang: Gang = SOLO,
+    ) -> None:
         self._call = call
         self._ring = ring
+        self._gang = gang
         self._flush = flush
         self._issue_us = issue_us
 
@@ -147,7 +164,7 @@ class EventsTimer(Timer):
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`."""
         warm = cuda.time_each(self._once, 3, self._before)
-        cost_us = warm[-1] + 2 * self._issue_us + 100.0
+        cost_us = self._gang.decide(warm[-1] + 2 * self._issue_us + 100.0)
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / cost_us)))
         return cuda.time_each(self._once, count, self._before)
 
@@ -169,7 +186,9 @@ def back_to_back(call: Call, ring: Ring, issue_us: float, estimate_us: float, sa
     return stats.median(found[1:]) / calls
 
 
-def host_cost(call: Call, ring: Ring, budget_us: float = 5000.0, loops: int = 5) -> Tuple[float, float]:
+def host_cost(
+    call: Call, ring: Ring, budget_us: float = 5000.0, loops: int = 5, gang: Gang = SOLO
+) -> Tuple[float, float]:
     """(µs a call of a host loop that ends with a synchronisation, µs the host takes to issue a call): medians.
 
     The first is what an eager caller pays, the second how far the host must run ahead of the device. A loop is of 20
@@ -186,10 +205,10 @@ def host_cost(call: Call, ring: Ring, budget_us: float = 5000.0, loops: int = 5)
         cuda.synchronize()
         total = (time.perf_counter_ns() - start) / 1000.0
         if loop == 0:
-            calls = max(1, min(20, int(budget_us / max(total, 1.0))))
+            calls = gang.decide(max(1, min(20, int(budget_us / max(total, 1.0)))))
         else:
             totals.append(total / calls)
             issues.append((issued - start) / 1000.0 / calls)
-        if loop and total > 5 * budget_us:
+        if loop and gang.decide(total > 5 * budget_us):
             break
     return stats.median(totals), stats.median(issues)

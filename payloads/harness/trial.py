@@ -9,6 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Set
 from . import accuracy, arrays, cuda, ring, stats, timers, verdicts
 from .declare import Backend, Call
 from .device import Device
+from .gang import SOLO, Gang
+
+# A first call that takes this long has compiled, tuned or loaded something that later runs will find done.
+COLD_START_S = 1.0
 
 
 @dataclass
@@ -37,6 +41,7 @@ class Trial:
     backend: Backend
     call: Call
     device: Device
+    gang: Gang = SOLO
     compile_s: float = 0.0
     comparison: Optional[accuracy.Comparison] = None
     accuracy_record: Optional[Dict[str, Any]] = None
@@ -71,6 +76,8 @@ def compile_call(trial: Trial, started: float) -> Any:
     trial.synchronize()
     trial.compile_s = time.perf_counter() - started
     trial.extra.update(call.extra)
+    if trial.compile_s >= COLD_START_S:
+        trial.extra["cold_start"] = True
     if call.describe is not None:
         found = call.describe()
         call.resolved = found.pop("resolved_backend", call.resolved)
@@ -85,7 +92,9 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     """
     call = trial.call
     out = ring.make_out(call)
-    if out is None:
+    if call.restore is not None:
+        call.restore(call.inputs)
+    elif out is None:
         out_like = arrays.clone(first_output)
         arrays.poison(out_like)
         del out_like
@@ -121,6 +130,7 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     output = call.run(call.inputs, ring.make_out(call))
     trial.synchronize()
     rotation = ring.cold(call, trial.device, output) if settings.cache == "cold" else ring.hot(call)
+    rotation.cut(min(trial.gang.every(len(rotation.sets))))
     trial.cache = rotation.cache
     trial.extra["input_sets"] = len(rotation.sets)
     if rotation.note:
@@ -128,11 +138,10 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     if trial.on_gpu:
         _prepare_gpu_timer(trial, settings, asked, crossed, rotation, output)
     else:
-        trial.timer = timers.HostTimer(call, rotation)
+        trial.timer = timers.HostTimer(call, rotation, trial.gang)
         if rotation.cache == "cold":
-            trial.hot_median_us = stats.median(
-                timers.HostTimer(call, ring.hot(call)).take(settings.min_time_ms / 10)
-            )
+            hot = timers.HostTimer(call, ring.hot(call), trial.gang)
+            trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
 
 
 def _prepare_gpu_timer(
@@ -143,26 +152,26 @@ def _prepare_gpu_timer(
     rotation: ring.Ring,
     output: Any,
 ) -> None:
-    call = trial.call
+    call, gang = trial.call, trial.gang
     trial.extra.update(_allocations(trial, rotation))
-    trial.host_us, issue_us = timers.host_cost(call, rotation)
+    trial.host_us, issue_us = gang.decide(timers.host_cost(call, rotation, gang=gang))
     flush = cuda.L2Flush(trial.device.torch_device) if rotation.cache == "cold" else None
-    by_events = timers.EventsTimer(call, rotation, flush, issue_us)
-    estimate_us = stats.median(by_events.take(1.0))
+    by_events = timers.EventsTimer(call, rotation, flush, issue_us, gang)
+    estimate_us = gang.decide(stats.median(by_events.take(1.0)))
     trial.timer = by_events
     if settings.timer in ("cupti", "host"):
         trial.notes.append("timer {} is not used for GPU work: measured by graph".format(settings.timer))
     if settings.timer == "events":
         return
     try:
-        by_graph = timers.GraphTimer(call, rotation, estimate_us)
+        by_graph = gang.together(lambda: timers.GraphTimer(call, rotation, estimate_us, gang))
     except Exception as error:  # noqa: BLE001 - whatever a library does not stand in a capture, events can still time it
         trial.device.synchronize()  # raises if the failed capture broke more than itself
         trial.notes.append(
             "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
         )
         return
-    objection = _replay_objection(call, by_graph, output, asked)
+    objection = gang.first_objection(_replay_objection(call, by_graph, rotation, output, asked))
     if objection:
         trial.notes.append("{}: measured by events".format(objection))
         return
@@ -176,8 +185,10 @@ def _prepare_gpu_timer(
     if shape_class not in crossed:
         crossed.add(shape_class)
         _cross_check(trial, by_graph, rotation, issue_us, estimate_us)
+        if trial.disagreement:
+            crossed.discard(shape_class)  # until they agree, every measurement of the class is checked
     if rotation.cache == "cold":
-        hot = timers.GraphTimer(call, ring.hot(call), estimate_us)
+        hot = timers.GraphTimer(call, ring.hot(call), estimate_us, gang)
         trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
 
 
@@ -197,13 +208,18 @@ def _allocations(trial: Trial, rotation: ring.Ring) -> Dict[str, int]:
 
 
 def _replay_objection(
-    call: Call, graph: timers.GraphTimer, eager: Any, asked: Mapping[str, Any]
+    call: Call, graph: timers.GraphTimer, rotation: ring.Ring, eager: Any, asked: Mapping[str, Any]
 ) -> Optional[str]:
     """Whether a replay does the work: outputs are poisoned, one replay must write them all as the eager call did."""
     expected = compared_value(call, eager)
     if expected is None:
         return None
-    arrays.poison(graph.outputs)
+    if call.restore is None:
+        arrays.poison(graph.outputs)
+    else:
+        expected = arrays.clone(expected)  # it lies in the inputs
+        for inputs, _ in rotation.sets:
+            call.restore(inputs)
     graph.replay()
     limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(expected))
     count = len(graph.outputs)
@@ -221,4 +237,4 @@ def _cross_check(
     graph_us = stats.median(graph.take(3.0))
     eager_us = timers.back_to_back(trial.call, rotation, issue_us, estimate_us)
     trial.extra["cross_check_us"] = {"graph": graph_us, "back_to_back": eager_us}
-    trial.disagreement = verdicts.timers_disagree(graph_us, eager_us)
+    trial.disagreement = trial.gang.decide(verdicts.timers_disagree(graph_us, eager_us))

@@ -9,12 +9,14 @@ import gc
 import importlib
 import importlib.util
 import json
+import os
 import sys
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from . import channel, device, environment, failures
 from .declare import Payload
+from .gang import Gang
 from .measure import CaseRun, Reporter
 
 
@@ -75,15 +77,17 @@ def serve(
     for line in iter(requests.readline, b""):
         message = json.loads(line.decode("utf-8"))
         if message["type"] == "exit":
-            return
+            break
         if message["type"] == "case":
             healthy = CaseRun(payload, message["case"], target, reporter, crossed).run()
             out.send({"type": "case_done", "healthy": healthy})
+    target.gang.close()
 
 
 class _LineReporter(Reporter):
-    def __init__(self, out: channel.ResultChannel, item: Mapping[str, Any]) -> None:
+    def __init__(self, out: channel.ResultChannel, item: Mapping[str, Any], speaks: bool) -> None:
         self._out = out
+        self._speaks = speaks  # of several ranks one does
         self._about = {key: item.get(key) for key in ("case_id", "label", "payload", "params")}
         self.statuses: List[str] = []
 
@@ -92,7 +96,8 @@ class _LineReporter(Reporter):
 
     def measurement(self, record: Dict[str, Any]) -> None:
         self.statuses.append(record["status"])
-        self._out.send(dict(self._about, **record))
+        if self._speaks:
+            self._out.send(dict(self._about, **record))
 
 
 def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: channel.ResultChannel) -> bool:
@@ -101,12 +106,13 @@ def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: chann
     statuses: List[str] = []
     crossed: Set[Any] = set()
     for item in cases:
-        reporter = _LineReporter(out, item)
+        reporter = _LineReporter(out, item, target.gang.is_lead)
         healthy = CaseRun(payload, item, target, reporter, crossed).run()
         statuses += reporter.statuses
         if not healthy:
             print("farbench: stopping; run the other cases in a new process (--case)", file=sys.stderr)
             return False
+    target.gang.close()
     return "ok" in statuses and set(statuses) <= {"ok", "unsupported"}
 
 
@@ -129,7 +135,7 @@ def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> dev
                 failures.log(error, "import {}".format(name))
     gc.collect()
     gc.freeze()  # what the imports made stays: later collections need not look at it again
-    return device.detect(use_torch="torch" in modules)
+    return device.detect("torch" in modules, Gang.of(os.environ))
 
 
 def _backend_names(cases: Iterable[Mapping[str, Any]]) -> List[str]:
