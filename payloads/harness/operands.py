@@ -115,7 +115,8 @@ def realistic_on(device: str, rows: int, k: int, seed: int) -> Any:
     row = torch.arange(rows, device=device)[:, None]
     block = torch.arange(blocks, device=device)[None, :]
     exponents += integers(-2, 2, *tiles)[row // TILE, block * BLOCK // TILE]
-    magnitudes = torch.ldexp(torch.ones((), device=device), exponents).repeat_interleave(BLOCK, dim=1)[:, :k]
+    ones = torch.ones(exponents.shape, dtype=torch.float32, device=device)
+    magnitudes = torch.ldexp(ones, exponents).repeat_interleave(BLOCK, dim=1)[:, :k]
     x = torch.randn((rows, k), generator=generator, device=device, dtype=torch.float32)
     return (x * magnitudes).to(torch.bfloat16)
 

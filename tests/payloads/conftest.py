@@ -51,8 +51,8 @@ def script(tmp_path):
 def load(script):
     """Import a rendered payload into this process; gives the module."""
 
-    def make(items, name="gemm_fp4"):
-        spec = importlib.util.spec_from_file_location("rendered_payload", script(items, name))
+    def make(items, name="gemm_fp4", source=None):
+        spec = importlib.util.spec_from_file_location("rendered_payload", script(items, name, source))
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module

@@ -1,4 +1,4 @@
-"""What an FP4 tensor core does with memory, worked out from the layouts' definitions alone.
+"""What a tensor core does with memory, worked out from the layouts' definitions alone: FP4, and 8-bit codes with scales.
 
 Written apart from the harness on purpose: it indexes memory by the offset formula and rounds by searching the nearest
 value, so that the harness's own reference cannot agree with it by sharing a mistake.
@@ -60,3 +60,31 @@ def multiply(a, b, a_scales, b_scales, alpha, dtype):
         return values * factors.repeat_interleave(16, dim=1)
 
     return (operand(a, a_scales) @ operand(b, b_scales).T * alpha).to(dtype)
+
+
+def memory_of(tensor):
+    """The elements in the order they lie in memory, whatever the shape."""
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def multiply8(a, b, a_scales, b_scales, dtype):
+    """A · Bᵀ of codes (m, k) and (n, k), each multiplied by its scales, which broadcast or are of blocks of 128."""
+
+    def operand(codes, scales):
+        values = codes.double()
+        if scales.ndim == 2 and scales.shape[1] not in (1, codes.shape[1]):
+            scales = scales.repeat_interleave(128, dim=1)[:, : codes.shape[1]]
+        if scales.ndim == 2 and scales.shape[0] not in (1, codes.shape[0]):
+            scales = scales.repeat_interleave(128, dim=0)[: codes.shape[0]]
+        return values * scales.double()
+
+    return (operand(a, a_scales) @ operand(b, b_scales).T).to(dtype)
+
+
+def quantise8(x, group):
+    """(e4m3 codes, float32 scales (m, k/group)) of groups along k, as a kernel does it: times a reciprocal."""
+    rows, k = x.shape
+    blocks = x.float().reshape(rows, k // group, group)
+    largest = blocks.abs().amax(2).clamp(min=1e-10)
+    codes = (blocks * (448.0 / largest)[:, :, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return codes.reshape(rows, k), largest * (1 / 448.0)

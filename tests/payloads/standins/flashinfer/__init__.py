@@ -1,14 +1,29 @@
-"""A stand-in with the signatures of flashinfer 0.7.4, on CPU tensors. `mm_fp4` behaves as on sm_120: it reads b's memory
-as (n, k/2) whatever its strides say, so that a row-major b is multiplied wrong in silence."""
+"""A stand-in with the signatures of flashinfer 0.7.4, on CPU tensors. `mm_fp4` behaves as on sm_120, and `bmm_fp8` with
+cuBLAS as anywhere: b's memory is read as (n, k) whatever its strides say, so that a row-major b is multiplied wrong in
+silence."""
 
 import enum
 
 import tensorcore
 import torch
 
+from . import gemm
 from .autotuner import AutoTuner, autotune
+from .gemm import bmm_fp8, mm_bf16, mm_fp8
+from .refusals import BackendSupportedError
 
-__all__ = ["AutoTuner", "BackendSupportedError", "SfLayout", "autotune", "mm_fp4", "nvfp4_quantize"]
+__all__ = [
+    "AutoTuner",
+    "BackendSupportedError",
+    "SfLayout",
+    "autotune",
+    "bmm_fp8",
+    "gemm",
+    "mm_bf16",
+    "mm_fp4",
+    "mm_fp8",
+    "nvfp4_quantize",
+]
 
 CAPABILITY = 120
 RUNS_ON = {
@@ -18,10 +33,6 @@ RUNS_ON = {
     "cute-dsl": (100, 103, 120),
     "b12x": (120,),
 }
-
-
-class BackendSupportedError(Exception):
-    pass
 
 
 class SfLayout(enum.IntEnum):
@@ -53,6 +64,9 @@ def nvfp4_quantize(
     *,
     batch_invariant=False,
 ):
+    if CAPABILITY < 100:
+        raise BackendSupportedError(f"nvfp4_quantize is not supported on sm_{CAPABILITY}")
+    assert backend in ("auto", "cuda", "cute-dsl")
     assert sfLayout == SfLayout.layout_128x4
     assert sf_vec_size == 16
     codes, scales = tensorcore.quantise(a, a_global_sf)
@@ -109,8 +123,8 @@ def mm_fp4(
     assert out.is_contiguous()
     assert tuple(out.shape) == (a.shape[0], b.shape[1])
     k_half, n = b.shape
-    codes = _memory_of(b).reshape(n, k_half)
-    scales = _memory_of(b_descale.view(torch.uint8))
+    codes = tensorcore.memory_of(b).reshape(n, k_half)
+    scales = tensorcore.memory_of(b_descale.view(torch.uint8))
     if backend == "trtllm":
         back = torch.argsort(_shuffled_rows(n))
         order = tensorcore.offsets(n, k_half // 8)
@@ -118,11 +132,8 @@ def mm_fp4(
         codes, scales = codes[back], tensorcore.swizzled(in_rows)
     AutoTuner.get().choose_one("fp4_gemm", [backend], None, [a, b])
     out.copy_(
-        tensorcore.multiply(a, codes, _memory_of(a_descale.view(torch.uint8)), scales, alpha, out_dtype)
+        tensorcore.multiply(
+            a, codes, tensorcore.memory_of(a_descale.view(torch.uint8)), scales, alpha, out_dtype
+        )
     )
     return out
-
-
-def _memory_of(tensor):
-    """The elements in the order they lie in memory, whatever the shape."""
-    return tensor.as_strided((tensor.numel(),), (1,))

@@ -1,7 +1,22 @@
-"""A stand-in with the signatures of sgl-kernel 0.3.21, on CPU tensors, with its check of the scales' shape."""
+"""A stand-in with the signatures of sgl-kernel 0.3.21 (sglang-kernel 0.4.2 has the same, without FP4 and
+`sgl_per_tensor_quant_fp8`), on CPU tensors, with the checks of its C++ sources."""
 
 import tensorcore
 import torch
+
+from .gemm import fp8_blockwise_scaled_mm, fp8_scaled_mm, int8_scaled_mm
+from .quantise import sgl_per_tensor_quant_fp8, sgl_per_token_group_quant_8bit, sgl_per_token_quant_fp8
+
+__all__ = [
+    "cutlass_scaled_fp4_mm",
+    "fp8_blockwise_scaled_mm",
+    "fp8_scaled_mm",
+    "int8_scaled_mm",
+    "scaled_fp4_quant",
+    "sgl_per_tensor_quant_fp8",
+    "sgl_per_token_group_quant_8bit",
+    "sgl_per_token_quant_fp8",
+]
 
 
 def scaled_fp4_quant(input, input_global_scale):
