@@ -3,7 +3,7 @@
 DuckDB takes a moment to load, so `query` is imported where it is used: `orchestrator.archive.query`.
 """
 
-from orchestrator.archive.document import RunDocument, read_document
+from orchestrator.archive.document import RunDocument, read_document, read_outline
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
 from orchestrator.archive.openrun import OpenRun
 from orchestrator.archive.paths import RunFolder, new_run_id, safe_name
@@ -18,6 +18,7 @@ __all__ = [
     "new_run_id",
     "read_document",
     "read_measurements",
+    "read_outline",
     "read_results",
     "safe_name",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,6 +12,9 @@ from urllib.parse import quote, unquote
 
 OPEN = "open"
 COMMITTED = "runs"
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""What the id of a run may look like: it names folders."""
+
 _LONGEST_NAME = 120
 
 
@@ -76,6 +80,11 @@ class RunFolder:
     def collected(self, host: str) -> Path:
         """The files that script payloads asked to keep, of a host."""
         return self.path / "collected" / safe_name(host)
+
+    @property
+    def imported(self) -> Path:
+        """The file of another tool that the run was made of, as it was; only in an imported run."""
+        return self.path / "imported"
 
     def host_names(self, known: tuple[str, ...] = ()) -> list[str]:
         """The hosts that have a journal here. `known` are the names to look for first (a long one is not readable

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from orchestrator.archive import files, incoming, notes
-from orchestrator.archive.document import RunDocument, read_document
+from orchestrator.archive.document import RunDocument, read_outline
 from orchestrator.archive.paths import RunFolder
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError, UsageError
@@ -67,7 +67,7 @@ def choose(archive: Archive, rules: Rules, now: datetime) -> Choice:
                 spared.append(f"{folder.run_id} is open: cancel or resume it first")
             continue
         try:
-            why = _why(rules, read_document(folder.run_json), committed, now)
+            why = _why(rules, read_outline(folder.run_json), committed, now)
             tags = notes.read_notes(archive, folder.run_id).tags
         except (ArchiveError, FileNotFoundError) as error:
             spared.append(f"{folder.run_id} stays: {error}")

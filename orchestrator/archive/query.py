@@ -24,7 +24,7 @@ _TYPES = duckdb.StatementType
 _MISTAKES = (duckdb.ParserException, duckdb.CatalogException, duckdb.BinderException)
 _RUNS = (
     "run_id VARCHAR, sweep VARCHAR, state VARCHAR, started_at TIMESTAMP, ended_at TIMESTAMP, placement VARCHAR, "
-    "hosts VARCHAR[], resumes VARCHAR, expected BIGINT, counts JSON, versions JSON"
+    "hosts VARCHAR[], resumes VARCHAR, expected BIGINT, counts JSON, versions JSON, tags VARCHAR[], note VARCHAR"
 )
 _ENVIRONMENTS = "run_id VARCHAR, environment_id VARCHAR, environment JSON"
 

@@ -14,6 +14,7 @@ import duckdb
 from orchestrator.archive import columns, footers
 from orchestrator.archive.document import RunDocument, read_document, read_outline
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
+from orchestrator.archive.notes import read_notes
 from orchestrator.archive.paths import COMMITTED, RunFolder
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError
@@ -105,7 +106,12 @@ def _add(
         counts = dict(fold.counts().statuses)
         environments = {**document.environments, **fold.environments}
         _write(read_measurements(folder, fold, document), sources, lines)
-    sources.runs.append(_run_row(document, folder.run_id, archive.state(folder, document), counts))
+    sources.runs.append(
+        (
+            *_run_row(document, folder.run_id, archive.state(folder, document), counts),
+            *_said(archive, folder, sources),
+        )
+    )
     sources.environments += [
         (folder.run_id, identifier, json.dumps(environment))
         for identifier, environment in environments.items()
@@ -191,6 +197,16 @@ def _run_row(document: RunDocument, run_id: str, state: str, counts: dict[str, i
         json.dumps(counts),
         json.dumps(document.versions),
     )
+
+
+def _said(archive: Archive, folder: RunFolder, sources: Sources) -> tuple[list[str], str]:
+    """Tags and note; damaged ones are named and left out, the run is not."""
+    try:
+        said = read_notes(archive, folder.run_id)
+    except ArchiveError as error:
+        sources.warnings.append(f"left out: {error}")
+        return [], ""
+    return list(said.tags), said.note
 
 
 def _first_line(error: Exception) -> str:

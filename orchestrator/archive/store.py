@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -12,10 +11,9 @@ from typing import Any
 from orchestrator.archive import files, lock
 from orchestrator.archive.document import RunDocument, read_document, write_document
 from orchestrator.archive.openrun import OpenRun
-from orchestrator.archive.paths import COMMITTED, OPEN, RunFolder
+from orchestrator.archive.paths import COMMITTED, OPEN, RUN_ID, RunFolder
 from orchestrator.errors import ArchiveError
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LISTED = 10
 
 
@@ -31,7 +29,7 @@ class Archive:
         """A new open run, already locked by the caller. It appears whole: document, scripts and lock.
 
         `scripts` maps paths below `scripts/` to contents. Raises `ArchiveError`."""
-        if not _RUN_ID.fullmatch(run_id):
+        if not RUN_ID.fullmatch(run_id):
             raise ArchiveError(f"{run_id!r} cannot be the id of a run")
         document = RunDocument.model_validate({**_as_mapping(run_document), "run_id": run_id})
         folder = RunFolder(self.path / OPEN / run_id)
@@ -56,9 +54,9 @@ class Archive:
     def open_run(self, run_id: str) -> OpenRun:
         """An open run, not locked yet (`OpenRun.lock`). Raises `ArchiveError` when there is none by that id."""
         folder = RunFolder(self.path / OPEN / run_id)
-        if _RUN_ID.fullmatch(run_id) and folder.run_json.is_file():
+        if RUN_ID.fullmatch(run_id) and folder.run_json.is_file():
             return OpenRun(folder)
-        if _RUN_ID.fullmatch(run_id) and RunFolder(self.path / COMMITTED / run_id).run_json.is_file():
+        if RUN_ID.fullmatch(run_id) and RunFolder(self.path / COMMITTED / run_id).run_json.is_file():
             raise ArchiveError(f"run {run_id} is complete and never changes again")
         raise ArchiveError(f"there is no open run {run_id} in {self.path}")
 
@@ -73,7 +71,7 @@ class Archive:
         for kind in (OPEN, COMMITTED):  # a run that moves meanwhile is seen at its new place
             for entry in self._entries(kind):
                 folder = RunFolder(entry)
-                if _RUN_ID.fullmatch(entry.name) and folder.run_json.is_file():
+                if RUN_ID.fullmatch(entry.name) and folder.run_json.is_file():
                     found[entry.name] = folder
                 elif not entry.name.startswith(".") and entry.exists():
                     strays.append(entry)

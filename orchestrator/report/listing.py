@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.archive import Archive, RunFolder, fold_run, read_document
+from orchestrator.archive import Archive, RunFolder, fold_run, read_document, read_outline
+from orchestrator.archive.notes import read_notes
 from orchestrator.errors import ArchiveError
 from orchestrator.report.phrases import STATUS_ORDER
 from orchestrator.wording import tally, visible
+
+_NOTE_SHOWN = 120
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,14 @@ class RunLine:
     started_at: str | None
     counts: dict[str, int]
     expected: int | None = None
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that scripts may rely on."""
+        """The fields that scripts may rely on; `tags` and `note` where somebody gave some."""
         names = ("run_id", "sweep", "state", "started_at", "counts")
-        return {name: getattr(self, name) for name in names}
+        said = {"tags": list(self.tags), "note": self.note}
+        return {name: getattr(self, name) for name in names} | {k: v for k, v in said.items() if v}
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,12 @@ def list_runs(archive: Archive) -> Listing:
     for folder in folders:
         try:
             try:
-                runs.append(_line(archive, folder))
+                line = _line(archive, folder)
             except FileNotFoundError:
-                runs.append(_line(archive, archive.find(folder.run_id)))  # it was committed meanwhile
+                line = _line(archive, archive.find(folder.run_id))  # it was committed meanwhile
+            runs.append(line)
+            said = read_notes(archive, folder.run_id)
+            runs[-1] = replace(line, tags=said.tags, note=said.note)
         except ArchiveError as error:
             warnings.append(str(error))
         except OSError as error:
@@ -64,7 +73,9 @@ def list_runs(archive: Archive) -> Listing:
 def runs_table(listing: Listing) -> Table:
     """The list for a terminal; of an open run it says how far it is."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for head in ("run", "sweep", "state", "started (UTC)", "measurements"):
+    said = any(run.tags or run.note for run in listing.runs)
+    heads = ("run", "sweep", "state", "started (UTC)", "measurements", *(["tags and note"] if said else []))
+    for head in heads:
         table.add_column(head, overflow="fold", no_wrap=head == "run")
     for run in listing.runs:
         total = sum(run.counts.values())
@@ -80,12 +91,18 @@ def runs_table(listing: Listing) -> Table:
             ),
             Text(visible(began)),
             Text(f"{of}: {counts}" if counts else of),
+            *([Text(_said(run))] if said else []),
         )
     return table
 
 
+def _said(run: RunLine) -> str:
+    tags = " ".join(f"#{tag}" for tag in run.tags)
+    return visible(f"{tags} {run.note}".strip(), _NOTE_SHOWN)
+
+
 def _line(archive: Archive, folder: RunFolder) -> RunLine:
-    document = read_document(folder.run_json)
+    document = (read_outline if folder.is_committed else read_document)(folder.run_json)
     counts = document.counts if folder.is_committed else dict(fold_run(folder, document).counts().statuses)
     return RunLine(
         run_id=folder.run_id,
