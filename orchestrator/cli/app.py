@@ -36,7 +36,10 @@ MODULES = {
     "host_commands": ("hosts", "gc"),
     "doctor_commands": ("doctor", "setup"),
     "run_commands": ("run", "status", "attach", "cancel", "resume"),
-    "archive_commands": ("runs", "report", "query"),
+    "runs_command": ("runs",),
+    "archive_commands": ("report", "query"),
+    "page_commands": ("plot", "repro"),
+    "exchange_commands": ("export", "import"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands that only read the archive: runs, report, query."""
+"""Commands that only read the archive: report, query."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, print_text, say, warn
-from orchestrator.errors import FileError
+from orchestrator.cli.console import out, print_text, warn
+from orchestrator.cli.output import write_text
 
 
 class Format(StrEnum):
@@ -34,7 +34,6 @@ class ReportFormat(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module to the application."""
-    app.command()(runs)
     app.command()(report)
     app.command()(query)
 
@@ -43,25 +42,6 @@ Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
 ]
-
-
-def runs(archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE, as_json: options.Json = False) -> None:
-    """List every run of the archive, newest first.
-
-    A run is `running` (somebody follows it), `detached` (its hosts go on alone), `finished`, `cancelled` or `lost`.
-    """
-    from orchestrator.archive import Archive
-    from orchestrator.report import list_runs, runs_table
-
-    listing = list_runs(Archive(archive))
-    for warning in listing.warnings:
-        warn(warning)
-    if as_json:
-        print_json(listing.as_json())
-    elif listing.runs:
-        out().print(runs_table(listing))
-    else:
-        say(f"there is no run in the archive {archive} yet")
 
 
 def report(
@@ -86,7 +66,7 @@ def report(
     folder = kept.find(run)
     content = render(build(kept, folder), "json" if as_json else format.value, folder)
     if output is not None:
-        _write(output, content if isinstance(content, str) else to_text(content))
+        write_text(output, content if isinstance(content, str) else to_text(content))
     elif isinstance(content, str):
         print_text(content)
     else:
@@ -116,15 +96,6 @@ def query(
         warn(warning)
     content = answer(table, "json" if as_json else format.value)
     if output is not None:
-        _write(output, content)
+        write_text(output, content)
     else:
         print_text(content)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise FileError(f"cannot be written: {error.strerror}", path=path) from error
-    say(f"wrote {path}")
