@@ -65,6 +65,10 @@ def find(
     folder = archive.find(run)
     document = read_document(folder.run_json)
     measurement = _chosen(_measurements(folder, document), document, case, backend, host)
+    if not (folder.path / launchfile.NAME).exists():
+        raise ArchiveError(
+            f"run {folder.run_id} cannot be repeated: it has no {launchfile.NAME}, so farbench did not measure it"
+        )
     launch = launchfile.read(folder.path)
     try:
         spec = launch.hosts[measurement.host]
