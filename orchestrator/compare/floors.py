@@ -1,0 +1,136 @@
+"""The A/A noise of a place and a subject: from earlier runs where there are some, else from what is usual.
+
+What two runs differ by when nothing was changed has two parts: what their samples show (`statistics.median_draws`),
+and what no sample of one run can show, because all of a run share the day's clocks, memory layout and neighbours. The
+second part is what is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+
+from orchestrator.compare.values import EXPLAINED, PastTime, Subject, Timed
+from orchestrator.statistics import Noise, Spread, moderate, spread, typical_scale, worst_case
+
+
+@dataclass(frozen=True)
+class Usual:
+    """Noise of a time at a place where little is known, and (as a log ratio) how far off a freak run may be."""
+
+    noise: Noise
+    freak: float
+
+
+USUAL = {
+    "graph": Usual(Noise(0.01**2, 10), 0.03),
+    "cupti": Usual(Noise(0.01**2, 10), 0.03),
+    "events": Usual(Noise(0.02**2, 4), 0.30),
+    "host": Usual(Noise(0.05**2, 4), 0.45),
+}
+"""By timer. Of FP8 and BF16 GEMMs on an H200, the same twice in two processes: graphs of calls differed by 0.8% in the
+median and 2.8% at most; events by 2.6% in the median, with a tail beyond 50%. A CPU that is shared gives a third of its
+time away while a neighbour is awake."""
+USUAL_OF_PROGRAMS = Usual(Noise(0.10**2, 4), 0.60)
+"""How a program took the time that it prints is not known."""
+SMALLEST_SCALE = 5e-4
+"""Clocks have a resolution: runs that agree to the last digit do not prove that there is no noise."""
+DEVICES_DIFFER = 0.02
+"""Standard deviation between two devices of one model: manufacture, cooling and power limits."""
+FEWEST_RUNS = 3
+FREAK = 5.0
+"""A deviation of so many scales is a freak."""
+RUNS_THAT_SHOW_FREAKS = 20
+"""In fewer runs, that none was a freak says little: the usual one is still reckoned with."""
+RARE = 0.005
+"""Freaks that are expected in fewer comparisons than this need not be reckoned with."""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The noise of a time at a place, and (as a log ratio) how far off a freak run there may be. `source` as in `Pair.noise`, `runs` how many earlier runs it is from."""
+
+    noise: Noise
+    worst_case: float
+    source: str
+    runs: int
+
+
+class NoiseOfHosts:
+    """What the earlier runs say about noise. They must come in the order in which they were measured.
+
+    Those that telemetry explains (throttled, contended) say nothing about it: it would see the same again."""
+
+    def __init__(self, past: Iterable[PastTime]) -> None:
+        everything = [time for time in past if time.median_us > 0 and not EXPLAINED & set(time.reasons)]
+        valid = [time for time in everything if time.is_valid]
+        self._all = _Spreads(everything)
+        self._valid = self._all if len(valid) == len(everything) else _Spreads(valid)
+
+    def of(self, subject: Subject, payload: str, side: Timed, *, trusted: bool, tests: int) -> Floor:
+        """The noise of a subject at the side's place, in a comparison of `tests` pairs.
+
+        `trusted`: both times of the pair are valid, so that earlier ones that were not say nothing about its usual
+        noise. They do say what may go wrong at the host, and what shows in some samples hides from others.
+        """
+        known = self._valid if trusted else self._all
+        own, pool = known.own(subject, side.host), known.pool(side.host, subject.timer, payload)
+        freaks = self._all.pool(side.host, subject.timer, payload)
+        source = "history" if own else "host" if pool.runs else "samples"
+        return Floor(
+            moderate(own, pool.usual), freaks.worst_of(tests, trusted=trusted), source, own.runs if own else 0
+        )
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """What is known of a host by all that was measured there with one payload and timer: the usual noise of a
+    measurement, and the freak deviations among `seen` ones. `runs` is of the measurement with the longest history."""
+
+    usual: Noise
+    usual_freak: float
+    freaks: tuple[float, ...] = ()
+    seen: int = 0
+    runs: int = 0
+
+    def worst_of(self, tests: int, *, trusted: bool) -> float:
+        """How large a freak must be reckoned with when so many pairs are compared."""
+        usual = 0.0 if trusted and self.runs >= RUNS_THAT_SHOW_FREAKS else self.usual_freak
+        expected = 2 * tests * len(self.freaks) / self.seen if self.seen else 0.0
+        return max(usual, worst_case(self.freaks) if expected > RARE else 0.0)
+
+
+class _Spreads:
+    def __init__(self, past: Iterable[PastTime]) -> None:
+        series: dict[tuple[str, str, Subject], dict[str, list[float]]] = {}
+        for time in past:
+            by_device = series.setdefault((time.host, time.payload, time.subject), {})
+            by_device.setdefault(time.device_uuid, []).append(log(time.median_us))
+        found = {key: spread(by_device.values()) for key, by_device in series.items()}
+        enough = {key: one for key, one in found.items() if one and one.runs >= FEWEST_RUNS}
+        self._own = {(host, subject): one for (host, _, subject), one in enough.items()}
+        self._alike: dict[tuple[str, str, str], list[Spread]] = {}
+        for (host, payload, subject), one in enough.items():
+            self._alike.setdefault((host, subject.timer, payload), []).append(one)
+        self._pools: dict[tuple[str, str, str], _Pool] = {}
+
+    def own(self, subject: Subject, host: str) -> Spread | None:
+        return self._own.get((host, subject))
+
+    def pool(self, host: str, timer: str, payload: str) -> _Pool:
+        key = (host, timer, payload)
+        if key not in self._pools:
+            self._pools[key] = _pool(self._alike.get(key, ()), USUAL.get(timer, USUAL_OF_PROGRAMS))
+        return self._pools[key]
+
+
+def _pool(spreads: Sequence[Spread], prior: Usual) -> _Pool:
+    scale = typical_scale(spreads)
+    usual = prior.noise if scale is None else Noise(max(scale, SMALLEST_SCALE) ** 2, prior.noise.df)
+    freaks: list[float] = []
+    for one in spreads:
+        limit = FREAK * sqrt(moderate(one, usual).variance)
+        freaks += [deviation for deviation in one.deviations if abs(deviation) > limit]
+    runs = [one.runs for one in spreads]
+    return _Pool(usual, prior.freak, tuple(freaks), sum(runs), max(runs, default=0))
