@@ -14,7 +14,7 @@ LAYER = {
     "errors": 5, "model": 5, "__init__": 5,
     "yamlfile": 4, "identity": 4, "inventory": 4, "sweep": 4, "plan": 4, "rendering": 4, "job": 4, "events": 4, "statistics": 4, "wording": 4,
     "transport": 3, "launch": 3, "archive": 3,
-    "run": 2, "report": 2, "repro": 2, "doctor": 2, "environments": 2, "importers": 2,
+    "run": 2, "report": 2, "repro": 2, "doctor": 2, "environments": 2, "importers": 2, "compare": 2,
     "cli": 1, "api": 1, "__main__": 1,
 }  # fmt: skip
 

@@ -38,6 +38,7 @@ MODULES = {
     "run_commands": ("run", "status", "attach", "cancel", "resume"),
     "runs_command": ("runs",),
     "archive_commands": ("report", "query"),
+    "compare_commands": ("compare", "history"),
     "page_commands": ("plot", "repro"),
     "exchange_commands": ("export", "import"),
 }
