@@ -159,16 +159,3 @@ def round_to_bfloat16(x: Any) -> Any:
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) & np.uint32(0xFFFF0000)
     return rounded.view(np.float32)
-
-
-def operand(rows: int, k: int, seed: int) -> Any:
-    """Random bfloat16-valued float32 (rows, k) whose blocks of 16 differ in magnitude by powers of two (2⁻⁴ to 2³).
-
-    With blocks of like magnitude a wrong scale layout still gives a cosine near 0.9; with these it falls to about 0.1.
-    """
-    import numpy as np
-
-    random = np.random.default_rng(seed)
-    x = random.standard_normal((rows, k // BLOCK, BLOCK), dtype=np.float32)
-    magnitudes = np.ldexp(np.float32(1), random.integers(-4, 4, size=(rows, k // BLOCK, 1)))
-    return round_to_bfloat16((x * magnitudes).reshape(rows, k))

@@ -146,13 +146,3 @@ def gemm(a: Quantised, b: Quantised) -> Any:
     """As `nvfp4.gemm`."""
     alpha = 1.0 / (a.global_scale * b.global_scale)
     return product(dequantise_blocks(a.packed, a.scales), dequantise_blocks(b.packed, b.scales), alpha)
-
-
-def operand(rows: int, k: int, seed: int, device: str) -> Any:
-    """As `nvfp4.operand` in kind (not in the very numbers): a bfloat16 tensor made on `device` from `seed`."""
-    import torch
-
-    generator = torch.Generator(device=device).manual_seed(seed)
-    x = torch.randn((rows, k // BLOCK, BLOCK), generator=generator, device=device, dtype=torch.float32)
-    exponents = torch.randint(-4, 4, (rows, k // BLOCK, 1), generator=generator, device=device)
-    return torch.ldexp(x, exponents).reshape(rows, k).to(torch.bfloat16)

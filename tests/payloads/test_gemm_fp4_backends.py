@@ -5,9 +5,7 @@ import sys
 import pytest
 import torch
 from harness import Device, Needs
-from payload_helpers import PAYLOADS, make_item
-
-from orchestrator.rendering import Catalogue
+from payload_helpers import make_item
 
 RTX_PRO = Device("stand-in for sm_120", (12, 0), "cpu")
 B200 = Device("stand-in for sm_100", (10, 0), "cpu")
@@ -164,15 +162,17 @@ def test_a_wrong_alpha_is_found_out_although_the_cosine_is_one(load, measure, st
 def test_a_librarys_own_refusal_is_unsupported_with_its_words(load, measure, standins, monkeypatch):
     import flashinfer
 
-    monkeypatch.setattr(flashinfer, "CAPABILITY", 90)
-    item = make_item({"m": 16, "n": 128, "k": 256}, ["flashinfer:cutlass", "torch"])
-    records = measure(load([item]).payload, item, RTX_PRO).records
-    assert records["flashinfer:cutlass"]["status"] == "unsupported"
-    assert (
-        "mm_fp4 does not support backend 'cutlass' with capability 90"
-        in records["flashinfer:cutlass"]["reason"]
-    )
-    assert records["torch"]["status"] == "ok"
+    item = make_item({"m": 16, "n": 128, "k": 256}, ["flashinfer:b12x", "torch"])
+    payload = load([item]).payload
+    for capability, words in (
+        (100, "mm_fp4 does not support backend 'b12x' with capability 100"),
+        (90, "nvfp4_quantize is not supported on sm_90"),
+    ):
+        monkeypatch.setattr(flashinfer, "CAPABILITY", capability)
+        records = measure(payload, item, RTX_PRO).records
+        assert records["flashinfer:b12x"]["status"] == "unsupported"
+        assert words in records["flashinfer:b12x"]["reason"]
+        assert records["torch"]["status"] == "ok"
 
 
 def test_a_hopper_gpu_is_told_what_it_lacks(load, measure, standins):
@@ -228,15 +228,12 @@ def test_the_seed_changes_the_operands_and_nothing_else(load, measure):
     assert errors[0] == errors[1] != errors[2]
 
 
-def test_the_header_lists_exactly_the_backends_that_there_are(load):
-    header = Catalogue([PAYLOADS]).find("gemm_fp4").header
-    assert set(header.backends) == set(
-        load([make_item({"m": 16, "n": 128, "k": 256}, ["numpy"])]).payload.backends
-    )
-    assert {name: p.required for name, p in header.parameters.items()} == {
-        "m": True,
-        "n": True,
-        "k": True,
-        "out_dtype": False,
-        "seed": False,
-    }
+@pytest.mark.parametrize("inputs", ["realistic", "random_bits"])
+def test_padded_rows_and_random_bits_go_through_every_library(load, measure, standins, inputs):
+    backends = ["flashinfer:cutlass", "sgl_kernel", "torch", "numpy"]
+    item = make_item({"m": 5, "n": 128, "k": 256, "pad_m": 128, "inputs": inputs}, backends)
+    records = measure(load([item]).payload, item, RTX_PRO).records
+    for record in records.values():
+        assert record["status"] == "ok", record["reason"]
+        assert record["extra"]["padded_rows"] == 128
+        assert (record["accuracy"]["float_cosine"] > 0.99999) == (inputs == "random_bits")
