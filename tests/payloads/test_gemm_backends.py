@@ -78,9 +78,17 @@ def check_all_ok(records, backends, cosine=0.99999):
     [
         (
             "per_tensor",
-            ["torch", "sgl_kernel", "flashinfer:cublas", "flashinfer:cudnn", "flashinfer:mm_fp8", "numpy"],
+            [
+                "torch",
+                "torch:fast_accum",
+                "sgl_kernel",
+                "flashinfer:cublas",
+                "flashinfer:cudnn",
+                "flashinfer:mm_fp8",
+                "numpy",
+            ],
         ),
-        ("per_row", ["torch", "torch:dequant", "sgl_kernel", "numpy"]),
+        ("per_row", ["torch", "torch:fast_accum", "torch:dequant", "sgl_kernel", "numpy"]),
         ("blockwise", ["torch", "torch:dequant", "sgl_kernel", "flashinfer:blockscale", "numpy"]),
     ],
 )
@@ -230,6 +238,7 @@ def test_swapped_scales_of_int8_are_found_out(load, measure, libraries):
         ("gemm_fp8", "flashinfer:blockscale", H200, {}, "has scaling blockwise only"),
         ("gemm_fp8", "sgl_kernel", H200, {"scaling": "blockwise", "n": 96}, "needs n % 128 = 0"),
         ("gemm_fp8", "torch", H200, {"scaling": "blockwise", "k": 640}, "need k % 512 = 0"),
+        ("gemm_fp8", "torch:fast_accum", H200, {"scaling": "blockwise"}, "has no fast accumulation"),
         ("gemm_fp8", "torch", H200, {"n": 100}, "torch._scaled_mm needs n % 16 = 0"),
         ("gemm_int8", "sgl_kernel", B200, {}, "sm_100 is not among the devices that it runs on: sm_75"),
         ("gemm_bf16", "flashinfer:tgv", H200, {}, "sm_90 is not among the devices that it runs on: sm_100"),
