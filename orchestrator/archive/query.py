@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -28,6 +28,8 @@ _RUNS = (
 )
 _ENVIRONMENTS = "run_id VARCHAR, environment_id VARCHAR, environment JSON"
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -40,15 +42,20 @@ class Table:
 
 def query(archive: Archive, sql: str) -> Table:
     """Run one reading SQL statement over the archive. Raises `UsageError` with DuckDB's message on a mistake."""
+    return ask(archive, sql, _rows)
+
+
+def ask(archive: Archive, sql: str, take: Callable[[duckdb.DuckDBPyConnection, list[str]], T]) -> T:
+    """As `query`, with the answer taken from the connection by `take`, which also gets the warnings."""
     with tempfile.TemporaryDirectory(prefix="farbench-query-") as scratch:
         sources = collect(archive, Path(scratch) / "open.jsonl")
         try:
-            return _answer(sources, sql)
+            return _answer(sources, sql, take)
         except duckdb.Error as error:
             if isinstance(error, _MISTAKES) or not sources.leave_out_damaged():
                 raise _refusal(error) from None
         try:
-            return _answer(sources, sql)
+            return _answer(sources, sql, take)
         except duckdb.Error as error:
             raise _refusal(error) from None
 
@@ -57,7 +64,12 @@ def _refusal(error: duckdb.Error) -> UsageError:
     return UsageError(f"the query failed: {str(error).rstrip()}")
 
 
-def _answer(sources: Sources, sql: str) -> Table:
+def _rows(connection: duckdb.DuckDBPyConnection, warnings: list[str]) -> Table:
+    names = [column[0] for column in connection.description or ()]
+    return Table(names, connection.fetchall(), warnings)
+
+
+def _answer(sources: Sources, sql: str, take: Callable[[duckdb.DuckDBPyConnection, list[str]], T]) -> T:
     config: dict[str, Any] = {
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
@@ -68,8 +80,7 @@ def _answer(sources: Sources, sql: str) -> Table:
         _forbid_writing(connection, sources)
         _require_reading(connection, sql)
         connection.execute(sql)
-        names = [column[0] for column in connection.description or ()]
-        return Table(names, connection.fetchall(), list(sources.warnings))
+        return take(connection, list(sources.warnings))
 
 
 def _define_views(connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
