@@ -15,6 +15,7 @@ from orchestrator.cli.output import write_text
 from orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.archive import Archive
     from orchestrator.repro import Recipe
 
 
@@ -117,10 +118,11 @@ def repro(
     if not run_it:
         print_json(_described(recipe, str(output or _folder_name(recipe))))
         return EXIT_OK
-    return _run(recipe, Archive(archive).path, as_json)
+    return _run(recipe, Archive(archive), as_json)
 
 
-def _run(recipe: Recipe, archive: Path, as_json: bool) -> int:
+def _run(recipe: Recipe, archive: Archive, as_json: bool) -> int:
+    from orchestrator.compare.reading import read_past
     from orchestrator.inventory import resolve_environment
     from orchestrator.repro import judge, run_again
     from orchestrator.transport.open import Connections
@@ -135,7 +137,10 @@ def _run(recipe: Recipe, archive: Path, as_json: bool) -> int:
         again = run_again(recipe, connections.transport(recipe.spec), secrets=secrets, tell=say)
     for problem in again.problems:
         warn(problem)
-    judged = judge(recipe.measurement, again.measurement)
+    past = read_past(archive, case_ids=[recipe.measurement.case_id])
+    for warning in past.warnings:
+        warn(warning)
+    judged = judge(recipe.measurement, again.measurement, past.times)
     word = {True: "came back", False: "did not come back", None: "cannot be told"}[judged.came_back]
     if as_json:
         print_json(

@@ -175,7 +175,7 @@ def test_ceilings_are_measured_where_a_copy_and_a_large_product_are_in_the_run(t
     lines = {t["name"]: t["line"]["dash"] for t in figure.traces if t["mode"] == "lines"}
     assert lines["measured: 1500 GB/s (torch, copy)"] == "solid"
     assert lines["measured: 1222 TFLOP/s (torch, large)"] == "solid"
-    assert lines["specification: 2015 TFLOP/s"] == "dash"
+    assert lines["specification: 2015 TFLOP/s (gemm_fp4)"] == "dash"
 
 
 def test_plotly_is_given_no_markup() -> None:

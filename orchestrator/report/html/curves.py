@@ -32,7 +32,7 @@ def sections(report: Report) -> list[Section]:
         if found:
             charts.append(_chart(found, title, unit, number_of))
     made = [Section("Curves", charts, _LEAD)] if charts else []
-    roofline = _roofline(report, number_of)
+    roofline = _roofline(report)
     if roofline:
         made.append(roofline)
     return made
@@ -118,14 +118,14 @@ def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _roofline(report: Report, number_of: dict[str, int]) -> Section | None:
+def _roofline(report: Report) -> Section | None:
     by_model: dict[str, list[Measurement]] = {}
     for m in report.measurements:
         if m.status is Status.OK and m.verdict is not Verdict.INVALID and m.device is not None:
             by_model.setdefault(m.device.model, []).append(m)
     figures = {}
     for model, members in by_model.items():
-        figure = _roofline_figure(members, number_of)
+        figure = _roofline_figure(members)
         if figure:
             figures[visible(model)] = figure
     if not figures:
@@ -134,27 +134,29 @@ def _roofline(report: Report, number_of: dict[str, int]) -> Section | None:
         "Arithmetic done for each byte that must be moved, against the rate reached. Solid ceilings were measured in this run, "
         "by a copy and by a large product; dashed ones come from public specification tables, a secondary source."
     )
-    return Section("Roofline", [Chart("Roofline", summary, figures, "Device model")])
+    return Section("Roofline", [Chart("Rate against arithmetic intensity", summary, figures, "Device model")])
 
 
-def _roofline_figure(members: Sequence[Measurement], number_of: dict[str, int]) -> Figure | None:
+def _roofline_figure(members: Sequence[Measurement]) -> Figure | None:
     points: dict[str, list[tuple[float, float, str]]] = {}
+    several = len({m.payload for m in members if m.metrics.get("tflops")}) > 1
     for m in members:
         tflops, gbps = m.metrics.get("tflops"), m.metrics.get("gbps")
         if tflops and gbps and tflops > 0 and gbps > 0:
-            text = plain(f"{m.backend}, {m.label}: {number(tflops, 3)} TFLOP/s, {number(gbps, 3)} GB/s", 300)
-            points.setdefault(m.backend, []).append((1e3 * tflops / gbps, tflops, text))
+            name = f"{m.payload} {m.backend}" if several else m.backend
+            text = plain(f"{name}, {m.label}: {number(tflops, 3)} TFLOP/s, {number(gbps, 3)} GB/s", 300)
+            points.setdefault(name, []).append((1e3 * tflops / gbps, tflops, text))
     if not points:
         return None
     xs = [x for found in points.values() for x, _, _ in found]
     low, high = min(xs) / 2, max(xs) * 2
     traces: list[dict[str, Any]] = [
         {
-            "type": "scatter", "mode": "markers", "name": plain(backend, 40), "series": number_of[backend],
+            "type": "scatter", "mode": "markers", "name": plain(name, 60), "series": series,
             "x": [x for x, _, _ in shown], "y": [y for _, y, _ in shown], "hoverinfo": "text",
             "hovertext": [text for _, _, text in shown],
         }
-        for backend, found in points.items()
+        for series, (name, found) in enumerate(points.items())
         if (shown := thinned(found))
     ]  # fmt: skip
     drawn = [y for found in points.values() for _, y, _ in found]
@@ -184,7 +186,7 @@ def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool
             rate = best.metrics[metric] or 0
             name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label})"
             yield name, rate, is_bandwidth, "solid"
-    peaks: dict[tuple[bool, float], None] = {}
+    peaks: dict[tuple[bool, float], dict[str, None]] = {}
     for m in members:
         for metric, fraction, is_bandwidth in (
             ("gbps", "bandwidth_fraction", True),
@@ -192,10 +194,10 @@ def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool
         ):
             value, share = m.metrics.get(metric), m.metrics.get(fraction)
             if value and share and value > 0 and share > 0:
-                peaks[is_bandwidth, float(f"{value / share:.4g}")] = None
-    for is_bandwidth, rate in peaks:
-        unit = "GB/s" if is_bandwidth else "TFLOP/s"
-        yield f"specification: {number(rate)} {unit}", rate, is_bandwidth, "dash"
+                peaks.setdefault((is_bandwidth, float(f"{value / share:.4g}")), {})[m.payload] = None
+    for (is_bandwidth, rate), payloads in peaks.items():
+        what = "GB/s" if is_bandwidth else f"TFLOP/s ({', '.join(payloads)})"
+        yield f"specification: {rate:g} {what}", rate, is_bandwidth, "dash"
 
 
 def _shows_bandwidth(m: Measurement) -> bool:
