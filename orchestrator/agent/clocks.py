@@ -122,16 +122,25 @@ class ClockLock:
         return None
 
     def _ask(self, mhz: int) -> Optional[str]:
-        try:
-            if self._guardian is None or self._guardian.poll() is not None:
-                self._guardian = self._start()
-            assert self._guardian.stdin is not None
-            self._guardian.stdin.write(b"%d,%d\n" % (mhz, mhz))
-            self._guardian.stdin.flush()
-            answer = _line(self._guardian)
-        except OSError as error:
-            return f"the guardian of the clocks cannot be used: {error.strerror or error}"
-        return None if answer == "ok" else answer or "nvidia-smi did not answer"
+        answer = ""
+        for _ in range(2):  # the guardian may have been asked to end, and be about to
+            try:
+                if self._guardian is None or self._guardian.poll() is not None:
+                    self._guardian = self._start()
+                assert self._guardian.stdin is not None
+                self._guardian.stdin.write(b"%d,%d\n" % (mhz, mhz))
+                self._guardian.stdin.flush()
+                answer = _line(self._guardian)
+            except BrokenPipeError:
+                pass
+            except OSError as error:
+                return f"the guardian of the clocks cannot be used: {error.strerror or error}"
+            if answer:
+                return None if answer == "ok" else answer
+            if self._guardian is not None:
+                self._guardian.kill()
+                self._guardian.wait()
+        return "nvidia-smi did not answer"
 
     def _start(self) -> "subprocess.Popen[bytes]":
         assert self._program is not None

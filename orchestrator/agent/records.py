@@ -102,6 +102,9 @@ def _check_ok(record: Dict[str, Any], sent: Mapping[str, Any], problems: Sequenc
     record["verdict"] = verdict if verdict in VERDICTS else "valid"
     reasons = sent.get("reasons")
     record["reasons"] = [str(reason) for reason in reasons] if isinstance(reasons, list) else []
+    if record["timing"] is not None and record["samples_us"] == []:
+        # A time that no sample stands behind is no measurement.
+        record.update(verdict="invalid", reasons=[*record["reasons"], "few_samples"], samples_us=None)
     if any(problem.startswith("accuracy.") for problem in problems):
         # A kernel whose error is not a number is not known to be right.
         record.update(status="incorrect", verdict=None, reasons=[])
