@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from .leases import Lease, LeaseError, Leases
 from .recorder import Recorder
@@ -67,6 +67,11 @@ class Claims:
         """Seconds until a claim that failed may be tried again; infinity when there is none."""
         return min((at - now for at in self._next_try.values() if at > now), default=float("inf"))
 
+    def holders(self) -> str:
+        """Who has the devices that were refused, in words."""
+        told = [f"{uuid} {describe(holder)}" for uuid, holder in sorted(self._told.items())]
+        return "; ".join(told) or "; ".join(self._problems) or "somebody else was faster"
+
     def close(self) -> None:
         """Nothing more will be claimed."""
         self._leases.unreserve()
@@ -77,3 +82,11 @@ class Claims:
             if holder is not None and self._told.get(device["uuid"]) != holder:
                 self._told[device["uuid"]] = holder
                 self._recorder.journal.append("lease_wait", device=device["uuid"], holder=holder)
+
+
+def describe(holder: Mapping[str, Any]) -> str:
+    """Whose lease it is, in words; what the holder wrote may be missing or untrue."""
+    run = f"is held by run {holder['run_id']}" if holder.get("run_id") else "is held"
+    user = f" of user {holder['user']}" if holder.get("user") else ""
+    since = f" since {holder['since']}" if holder.get("since") else ""
+    return f"{run}{user}{since}"

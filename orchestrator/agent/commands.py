@@ -10,10 +10,13 @@ from typing import Any, Callable, Dict, List, Mapping
 
 from . import lock, procs
 from .channel import Channel
-from .follow import end_state, follow
+from .coordination import may_steer, take_over
+from .follow import TakenOver, end_state, follow
 from .journal import Journal, read_events
 from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, start_agent
 from .paths import RunPaths, read_json
+from .places import claim, find
+from .standing import standing
 from .wire import portable
 
 CANCEL_PATIENCE_S = 30.0
@@ -52,9 +55,11 @@ def dispatch(command: Mapping[str, Any], context: Any) -> None:
 
 
 def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
-    paths = RunPaths(context.workdir, command["run_id"])
+    job = command["job"]
+    paths = claim(context.workdir, command["run_id"], str(command.get("host") or job.get("host")))
+    _refuse_if_taken_over(paths, command)
     if not lock.is_held(paths):
-        lay_out(paths, command["job"], command["tree"])
+        lay_out(paths, job, command["tree"])
     enqueue(paths, command.get("queue") or [], bool(command.get("sealed")))
     try:
         pid, already = start_agent(paths, command.get("secrets") or {})
@@ -62,11 +67,33 @@ def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
         raise Refusal("start the agent", portable(paths.log("agent")), str(error)) from error
     channel.send({"type": "launched", "pid": pid, "already": already, "run_dir": portable(paths.root)})
     if command.get("follow") is not None:
-        follow(channel, paths, int(command["follow"]))
+        _stream(channel, paths, command, int(command["follow"]))
 
 
 def _follow(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
-    follow(channel, _existing(command, context), int(command.get("offset") or 0))
+    paths = _existing(command, context)
+    _refuse_if_taken_over(paths, command)
+    _stream(channel, paths, command, int(command.get("offset") or 0))
+
+
+def _stream(channel: Channel, paths: RunPaths, command: Mapping[str, Any], offset: int) -> None:
+    take_over(paths, command)
+    token = command.get("coordinator")
+    try:
+        follow(channel, paths, offset, str(command.get("before") or ""), token)
+    except TakenOver:
+        raise _taken_over(paths) from None
+
+
+def _refuse_if_taken_over(paths: RunPaths, command: Mapping[str, Any]) -> None:
+    token = command.get("coordinator")
+    if token is not None and not command.get("claim") and not may_steer(paths, token):
+        raise _taken_over(paths)
+
+
+def _taken_over(paths: RunPaths) -> Refusal:
+    hint = "`farbench attach` looks on; `farbench resume` takes it back"
+    return Refusal("coordinate", portable(paths.root), "another farbench has taken this run over", hint)
 
 
 def _status(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
@@ -74,9 +101,8 @@ def _status(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     alive = lock.is_held(paths)
     offset = os.stat(paths.journal).st_size if os.path.exists(paths.journal) else 0
     state = "running" if alive else end_state(paths)
-    channel.send(
-        {"type": "status", "agent": alive, "state": state, "offset": offset, "pid": agent_pid(paths)}
-    )
+    answer = {"type": "status", "agent": alive, "state": state, "offset": offset, "pid": agent_pid(paths)}
+    channel.send({**answer, **standing(paths)})
 
 
 def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
@@ -155,6 +181,12 @@ def _list(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({"type": "files", "files": sorted(files)})
 
 
+def _logs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+    from .tailing import stream_logs
+
+    stream_logs(channel, _existing(command, context), command)
+
+
 def _probe(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     from .probe import probe
 
@@ -196,9 +228,11 @@ def _gc(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
 
 
 def _existing(command: Mapping[str, Any], context: Any) -> RunPaths:
-    paths = RunPaths(context.workdir, command["run_id"])
-    if not os.path.isdir(paths.root):
-        raise Refusal(str(command["name"]), portable(paths.root), "this host has no such run")
+    host = command.get("host")
+    paths = find(context.workdir, command["run_id"], None if host is None else str(host))
+    if paths is None:
+        where = portable(RunPaths(context.workdir, command["run_id"]).root)
+        raise Refusal("find the run", where, "this host has no such run")
     return paths
 
 
@@ -209,6 +243,7 @@ _COMMANDS: Dict[str, Callable[[Channel, Mapping[str, Any], Any], None]] = {
     "cancel": _cancel,
     "read": _read,
     "list": _list,
+    "logs": _logs,
     "probe": _probe,
     "doctor": _doctor,
     "environment": _environment,

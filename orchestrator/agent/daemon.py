@@ -19,7 +19,8 @@ from . import AGENT_VERSION, lock, procs
 from .devices import DeviceError, discover
 from .history import History
 from .journal import Journal, JournalFull
-from .leases import Leases
+from .leases import Leases, user
+from .logind import kills_at_logout
 from .paths import RunPaths, read_json, write_json
 from .runsetup import RunSetup
 from .spawning import name_process
@@ -44,10 +45,11 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
         job = read_json(paths.job)
         if not isinstance(job, dict):
             raise ValueError(f"{paths.job} is no job")
-        _bury_predecessor(paths, str(job["nonce"]))
+        before = read_json(paths.identity)
+        _bury_predecessor(paths, before, str(job["nonce"]))
         history = History.replay(paths.journal)
         journal = Journal(paths)
-        _introduce(paths, journal, job)
+        _introduce(paths, journal, job, before)
     except Exception as error:  # the boundary of the start: whoever waits for us must hear of it
         traceback.print_exc()
         os.write(tell, f"{type(error).__name__}: {error}".encode("utf-8", "replace"))
@@ -71,13 +73,13 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
 def _work(
     paths: RunPaths, job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal, history: History
 ) -> None:
-    devices = _devices(job, journal)
+    devices, why_not = _devices(job, journal)
     leases = Leases(
         paths.workdir, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]}
     )
     selector = selectors.DefaultSelector()
     setup = RunSetup(paths, job, secrets, selector)
-    supervisor = Supervisor(setup, journal, history, devices, leases, selector)
+    supervisor = Supervisor(setup, journal, history, devices, leases, selector, why_not)
     signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
     signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
     state = supervisor.run()
@@ -87,11 +89,19 @@ def _work(
             "problem", message="the agent was asked to end by a signal; launched again, it goes on"
         )
     else:
-        journal.append("agent_finished", state=state, counts=history.counts, batch=supervisor.newest_batch)
+        journal.append(
+            "agent_finished",
+            state=state,
+            counts=history.counts,
+            batch=supervisor.newest_batch,
+            sealed=supervisor.sealed,
+            reason=supervisor.gave_up or None,
+        )
     journal.close()
 
 
-def _devices(job: Mapping[str, Any], journal: Journal) -> "list[Dict[str, Any]]":
+def _devices(job: Mapping[str, Any], journal: Journal) -> "tuple[list[Dict[str, Any]], str]":
+    """The devices to measure on; and where there are none, why."""
     try:
         devices, problems = discover(job.get("devices", "all"), os.environ)
     except DeviceError as error:
@@ -99,12 +109,11 @@ def _devices(job: Mapping[str, Any], journal: Journal) -> "list[Dict[str, Any]]"
     for problem in problems:
         journal.append("problem", message=problem)
     journal.append("devices", devices=devices)
-    return devices
+    return devices, "" if devices else "; ".join(["no device can be used", *problems])
 
 
-def _bury_predecessor(paths: RunPaths, nonce: str) -> None:
+def _bury_predecessor(paths: RunPaths, before: Any, nonce: str) -> None:
     """End what a killed agent left running, and remove half-used working folders."""
-    before = read_json(paths.identity)
     nonces = {nonce}
     if isinstance(before, dict) and isinstance(before.get("nonce"), str):
         nonces.add(before["nonce"])
@@ -116,7 +125,8 @@ def _bury_predecessor(paths: RunPaths, nonce: str) -> None:
     os.makedirs(paths.work, mode=0o700, exist_ok=True)
 
 
-def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any]) -> None:
+def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any], before: Any) -> None:
+    """Say who we are, at which byte of this journal, and whether the host was restarted meanwhile."""
     identity = {**procs.identity(), "nonce": job["nonce"], "run_id": job["run_id"]}
     write_json(paths.identity, identity)
     journal.append(
@@ -126,6 +136,14 @@ def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any]) -> Non
         version=platform.python_version(),
         hostname=socket.gethostname(),
         agent_version=AGENT_VERSION,
+        offset=journal.size,
         **identity,
     )
+    if isinstance(before, dict) and before.get("boot_id") not in (None, identity["boot_id"]):
+        journal.append(
+            "problem", message="this host was restarted: what has no result yet is measured from here on"
+        )
+    logout = kills_at_logout(user())
+    if logout is not None:
+        journal.append("problem", message=logout)
     journal.sync()

@@ -6,10 +6,11 @@ import fcntl
 import os
 import select
 import time
-from typing import Any, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from . import lock
 from .channel import Channel
+from .coordination import may_steer
 from .journal import last_event, state_of
 from .launcher import enqueue, request
 from .paths import RunPaths
@@ -22,10 +23,22 @@ GATHER_S = 0.015
 _CHUNK = 1 << 18
 
 
-def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
+class TakenOver(Exception):
+    """Another controller steers the run now."""
+
+
+def follow(
+    channel: Channel, paths: RunPaths, offset: int, before: str = "", token: Optional[str] = None
+) -> None:
     """Send the journal from byte `offset` on, in whole lines, until its agent is gone or nobody listens.
 
-    Holds a shared lock meanwhile: an agent whose queue stays open and empty asks whether anyone still follows."""
+    `before` is what the follower holds of the journal just before `offset`, as hex: where the journal says otherwise it
+    is another one (the folder was removed meanwhile), and that is the only answer. `token` names the follower's
+    session; raises TakenOver once another one has the run. Holds a shared lock meanwhile: an agent whose queue stays
+    open and empty asks whether anyone still follows."""
+    if not _continues(paths.journal, offset, bytes.fromhex(before)):
+        channel.send({"type": "other_journal"})
+        return
     follower = os.open(paths.followers, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(follower, fcntl.LOCK_SH)
     journal = _Tail(paths.journal, offset)
@@ -36,7 +49,10 @@ def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
             alive = lock.is_held(paths)  # looked at before the journal: what it wrote before it went is sent
             now = time.monotonic()
             if now >= alive_at:
-                channel.send({"type": "alive", "agent": alive, "time": time.time()})
+                if token is not None and not may_steer(paths, token):
+                    raise TakenOver
+                behind = max(0, _size(paths.journal) - journal.offset)
+                channel.send({"type": "alive", "agent": alive, "time": time.time(), "behind": behind})
                 alive_at = now + ALIVE_EVERY_S
             sent = False
             while True:
@@ -48,7 +64,7 @@ def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
                     {"type": "events", "offset": journal.offset - len(data), "length": len(data)}, data
                 )
             if not alive:
-                channel.send({"type": "end", "state": end_state(paths), "offset": journal.offset})
+                channel.send({"type": "end", "offset": journal.offset, **ending(paths)})
                 return
             if sent and not journal.ending:
                 time.sleep(GATHER_S)
@@ -56,6 +72,8 @@ def follow(channel: Channel, paths: RunPaths, offset: int) -> None:
             if select.select([channel.input_fd], [], [], 0)[0]:
                 channel.read_available()
                 for message in channel.messages():
+                    if not may_steer(paths, token):
+                        raise TakenOver
                     obey(paths, message)
     except BrokenPipeError:
         pass  # the connection is gone; the agent goes on
@@ -71,21 +89,48 @@ def obey(paths: RunPaths, message: Mapping[str, Any]) -> None:
     if kind == "cancel":
         request(paths, {"type": "cancel"})
     elif kind == "release" and isinstance(message.get("case_ids"), list):
-        request(paths, {"type": "release", "case_ids": message["case_ids"]})
+        request(
+            paths,
+            {"type": "release", "case_ids": message["case_ids"], "device_model": message.get("device_model")},
+        )
     elif kind == "enqueue" and isinstance(message.get("items"), list):
         # An `id` tells a case that is offered again from a message that is only said again.
-        more = {"id": message["id"]} if "id" in message else {}
+        more = {name: message[name] for name in ("id", "device_model") if message.get(name) is not None}
         enqueue(paths, message["items"], bool(message.get("sealed")), **more)
 
 
 def end_state(paths: RunPaths) -> str:
     """How a run without an agent stands. One that finished before it saw the newest batch is not over: `dead`."""
+    return str(ending(paths)["state"])
+
+
+def ending(paths: RunPaths) -> Dict[str, Any]:
+    """{"state"} as `end_state` has it; for one that finished also `sealed`, and `reason` if it had to give up."""
     event = last_event(paths.journal)
     state = state_of(event)
     batches = paths.batches()
     if state == "finished" and batches and batches[-1] > str(event.get("batch", "")):
-        return "dead"
-    return state
+        state = "dead"
+    if state != "finished":
+        return {"state": state}
+    return {"state": state, "sealed": event.get("sealed") is not False, "reason": event.get("reason")}
+
+
+def _continues(path: str, offset: int, before: bytes) -> bool:
+    """Whether the journal has exactly `before` in front of `offset`."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset - len(before))
+            return file.read(len(before)) == before
+    except FileNotFoundError:
+        return offset == 0
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 class _Tail:

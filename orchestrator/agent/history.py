@@ -11,11 +11,13 @@ _NO_RESULT = ("lost", "cancelled")
 
 
 class History:
-    """Filled from the journal when an agent starts on a run's folder, and kept up as it goes on."""
+    """Filled from the journal when an agent starts on a run's folder, and kept up as it goes on.
+
+    `released` holds (case id, device model it was asked for, or None)."""
 
     def __init__(self) -> None:
         self.batches: Set[str] = set()
-        self.released: Set[str] = set()
+        self.released: Set[Tuple[str, Optional[str]]] = set()
         self.counts: Dict[str, int] = {}
         self._measured: Dict[str, List[Tuple[str, str, str]]] = {}
         self._attempts: Dict[str, int] = {}
@@ -38,9 +40,9 @@ class History:
             self._attempts[case_id] = max(self._attempts.get(case_id, 0), int(event.get("attempt") or 1))
         elif kind == "queued":
             self.batches.add(str(event.get("batch")))
-            self.released.difference_update(event.get("case_ids") or ())
+            self.released.difference_update(_keys(event))
         elif kind == "released":
-            self.released.update(event.get("case_ids") or ())
+            self.released.update(_keys(event))
 
     def note_measurement(self, record: Mapping[str, Any], asked: Optional[str] = None) -> None:
         """A measurement stands from now on; `asked` is the backend it was for, where rows name their own."""
@@ -61,3 +63,7 @@ class History:
     def next_attempt(self, case_id: str) -> int:
         """The number of the next attempt at a case."""
         return self._attempts.get(case_id, 0) + 1
+
+
+def _keys(event: Mapping[str, Any]) -> List[Tuple[str, Optional[str]]]:
+    return [(case_id, event.get("device_model")) for case_id in event.get("case_ids") or ()]

@@ -18,6 +18,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 from . import lockfiles, procs
 from .paths import RUN_ID, RunPaths, read_json
+from .places import run_of
 
 STARTING_S = 3600.0
 """A run without an agent, and an upload that nobody refers to, may be in the making for so long."""
@@ -143,7 +144,7 @@ def _last_word(journal: str) -> Optional[str]:
 
 
 def _why_kept(run: Run, keep: Set[str]) -> Optional[str]:
-    if run.run_id in keep:
+    if run.run_id in keep or run_of(run.run_id) in keep:
         return "asked to keep it"
     if run.followed:
         return "somebody follows it"

@@ -35,6 +35,11 @@ class Journal:
         self._end_torn_line()
         self._reserve_room()
 
+    @property
+    def size(self) -> int:
+        """Bytes written so far: where the next line begins."""
+        return os.fstat(self._fd).st_size
+
     def append(self, kind: str, **fields: Any) -> None:
         """Write one event. Raises JournalFull."""
         event: Dict[str, Any] = {"t": round(time.time(), 6), "mono": round(time.monotonic(), 6), "type": kind}

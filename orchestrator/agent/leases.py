@@ -193,7 +193,7 @@ class Leases:
 
     def _facts(self) -> Dict[str, Any]:
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return {**self._holder, **procs.identity(), "user": _user(), "since": since}
+        return {**self._holder, **procs.identity(), "user": user(), "since": since}
 
     def _refresh(self) -> None:
         if self._ticket is not None:
@@ -255,7 +255,8 @@ def _file_stem(name: str) -> str:
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _user() -> str:
+def user() -> str:
+    """The login name of this process's user; the number where it has none."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

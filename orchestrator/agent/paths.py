@@ -21,7 +21,9 @@ class RunPaths:
         self.workdir = workdir
         self.run_id = run_id
         self.root = os.path.join(workdir, "runs", run_id)
+        self.host = os.path.join(self.root, "host")
         self.job = os.path.join(self.root, "job.json")
+        self.coordinator = os.path.join(self.root, "coordinator.json")
         self.queue = os.path.join(self.root, "queue")
         self.control = os.path.join(self.root, "control")
         self.wake = os.path.join(self.control, "wake")
@@ -131,6 +133,17 @@ def add_numbered(folder: str, data: bytes, once: bool = False) -> str:
                 number += 1
                 continue
             return name
+    finally:
+        os.unlink(temporary)
+
+
+def link_once(path: str, data: bytes) -> None:
+    """Write `data` to a file that appears whole, unless there is one by that name already."""
+    temporary = _temporary(path, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
     finally:
         os.unlink(temporary)
 

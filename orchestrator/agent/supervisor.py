@@ -39,7 +39,10 @@ class Supervisor:
         devices: List[Dict[str, Any]],
         leases: Leases,
         selector: selectors.BaseSelector,
+        why_no_device: str = "",
     ) -> None:
+        self.gave_up = ""
+        self._why_no_device = why_no_device
         self._setup = setup
         self._journal = journal
         self._devices = devices
@@ -64,6 +67,11 @@ class Supervisor:
         """Name of the newest batch taken in."""
         return self._inbox.newest
 
+    @property
+    def sealed(self) -> bool:
+        """Whether no more cases were to come."""
+        return self._inbox.sealed
+
     def run(self) -> str:
         """Work until the end; its state: `finished`, `cancelled`, or `stopped` (by `stop`: the run is not over)."""
         while True:
@@ -77,6 +85,7 @@ class Supervisor:
                 crew.tick(time.monotonic())
             self._crews = [crew for crew in self._crews if crew.state != "over"]
             if self._journal.full and not self._stopping:
+                self.gave_up = "the disk is full"
                 self._recorder.problem("the disk is full: what has no result is given back")
                 self._end_crews("finished", give_back=True)
             state = self._end_state(time.monotonic())
@@ -116,6 +125,9 @@ class Supervisor:
         for device in crew.devices:
             if self._starts.retired(payload, device["uuid"]):
                 self._give_up(self._queue.drop(payload, device["uuid"]), "error", _START_FAILED, [device])
+        for model, devices in self._by_model().items():
+            if self._starts.given_up(payload, [device["uuid"] for device in devices]):
+                self._give_up(self._queue.drop(payload, model), "error", _START_FAILED, devices[:1])
         if self._starts.given_up(payload, [device["uuid"] for device in self._devices]):
             self._give_up(self._queue.drop(payload), "error", _START_FAILED, crew.devices)
 
@@ -138,13 +150,17 @@ class Supervisor:
             if request.get("type") == "cancel" and self._stopping != "cancelled":
                 self._journal.append("cancel_requested")
                 self._end_crews("cancelled", give_back=False)
+            elif request.get("type") == "coordinator":
+                self._journal.append("coordinator", epoch=request.get("epoch"))
             elif request.get("type") == "release":
-                self._release(self._queue.release(request.get("case_ids") or ()))
+                case_ids = request.get("case_ids") or ()
+                self._inbox.release(self._queue.release(case_ids, request.get("device_model")))
 
-    def _release(self, case_ids: List[str]) -> None:
-        if case_ids:
-            self._inbox.forget(case_ids)
-            self._journal.append("released", case_ids=case_ids)
+    def _nothing_to_do_here(self, reason: str) -> None:
+        """No case can be measured on this host: they are given back, and the reason is told."""
+        self.gave_up = reason
+        self._recorder.problem(f"{reason}: the cases are given back")
+        self._inbox.release(self._queue.release_all(), reason)
 
     def _end_crews(self, state: str, give_back: bool) -> None:
         self._stopping = state
@@ -156,7 +172,7 @@ class Supervisor:
             for waiting in self._queue.entries():
                 self._recorder.settle(waiting)
         if give_back:
-            self._release(self._queue.release_all())
+            self._inbox.release(self._queue.release_all(), self.gave_up)
 
     def _end_state(self, now: float) -> str:
         if self._crews:
@@ -187,22 +203,26 @@ class Supervisor:
         if self._stopping or not len(self._queue):
             return
         if not self._devices:
-            self._recorder.problem("no device can be used on this host: its cases are given back")
-            self._release(self._queue.release_all())
+            self._nothing_to_do_here(self._why_no_device or "no device can be used on this host")
             return
         for group in list(self._queue.groups()):
             if self._starts.given_up(group.payload, [device["uuid"] for device in self._devices]):
                 self._give_up(self._queue.drop(group.payload), "error", _START_FAILED, self._devices)
-            elif group.gang > len(self._devices):
-                reason = f"it needs {group.gang} devices, and this host offers {len(self._devices)}"
-                self._give_up(self._queue.drop_group(group), "unsupported", reason, ())
             elif group.gang == 1:
                 self._place_singles(group, now)
-            elif not self._place_gangs(group, now):
-                break
+            else:
+                self._refuse_too_large(group)
+                if not self._place_gangs(group, now):
+                    break
         if self._claims.refused and not self._crews and self._setup.job.get("wait_for_devices") is False:
-            self._recorder.problem("every device is in use by others: the cases are given back")
-            self._release(self._queue.release_all())
+            self._nothing_to_do_here(f"every device is in use: {self._claims.holders()}")
+
+    def _by_model(self) -> Dict[str, List[Dict[str, Any]]]:
+        """The devices by product name: a case is never measured on devices of several."""
+        models: Dict[str, List[Dict[str, Any]]] = {}
+        for device in self._devices:
+            models.setdefault(device["name"], []).append(device)
+        return models
 
     def _place_singles(self, group: Group, now: float) -> None:
         for device in self._free():
@@ -210,15 +230,36 @@ class Supervisor:
             if self._queue.has(group, targets) and not self._starts.retired(group.payload, device["uuid"]):
                 self._start_crew(group, [device], now)
 
+    def _refuse_too_large(self, group: Group) -> None:
+        models = self._by_model()
+        for lane in self._queue.lanes(group):
+            devices = models.get(lane or "") or max(models.values(), key=len)
+            if group.gang > len(devices):
+                which = f" of one model ({devices[0]['name']})" if len(models) > 1 else ""
+                reason = f"it needs {group.gang} devices{which}, and this host offers {len(devices)}"
+                self._give_up(
+                    self._queue.drop_lane(group, lane), "unsupported", reason, devices[:1] if lane else ()
+                )
+
     def _place_gangs(self, group: Group, now: float) -> bool:
         """Whether later groups may have what is left of the devices."""
-        while self._queue.has(group, [None]):
-            free = [each for each in self._free() if not self._starts.retired(group.payload, each["uuid"])]
-            if len(free) < group.gang or not self._start_crew(
-                group, self._claims.choose(free, group.gang), now
-            ):
-                return any(crew.group == group for crew in self._crews)
-        return True
+        may = True
+        for devices in self._by_model().values():
+            targets = self._inbox.targets(devices)
+            while len(devices) >= group.gang and self._queue.has(group, targets):
+                free = [
+                    each
+                    for each in self._free(devices)
+                    if not self._starts.retired(group.payload, each["uuid"])
+                ]
+                if len(free) < group.gang or not self._start_crew(
+                    group, self._claims.choose(free, group.gang), now
+                ):
+                    may = may and any(
+                        crew.group == group and crew.devices[0] in devices for crew in self._crews
+                    )
+                    break
+        return may
 
     def _start_crew(self, group: Group, devices: List[Dict[str, Any]], now: float) -> bool:
         lease = self._claims.claim(devices, now)
@@ -229,9 +270,10 @@ class Supervisor:
         self._crews.append(Crew(self._setup, self._recorder, self, group, devices, lease, entry))
         return True
 
-    def _free(self) -> List[Dict[str, Any]]:
+    def _free(self, devices: Optional[List[Dict[str, Any]]] = None) -> List[Dict[str, Any]]:
         used = {device["uuid"] for crew in self._crews for device in crew.devices}
-        return [device for device in self._devices if device["uuid"] not in used]
+        chosen = self._devices if devices is None else devices
+        return [device for device in chosen if device["uuid"] not in used]
 
     def _give_up(
         self, entries: Iterable[Entry], status: str, reason: str, devices: Iterable[Dict[str, Any]]

@@ -68,15 +68,17 @@ class WorkerView:
 
 @dataclass
 class HostState:
-    """What a host's journal has told so far. `last_t` is the host's clock (UTC seconds) at its last event."""
+    """What a host's journal has told so far. `last_t` is the host's clock (UTC seconds) at its last event; `base` the
+    byte of our copy at which the journal that the host has now begins; `waiting` are the holders of devices it needs."""
 
     name: str
     agent: AgentState = AgentState.UNKNOWN
     identity: dict[str, Any] = field(default_factory=dict)
     devices: tuple[Device, ...] = ()
     workers: dict[str, WorkerView] = field(default_factory=dict)
-    waiting: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, dict[str, str]] = field(default_factory=dict)
     released: set[str] = field(default_factory=set)
+    base: int = 0
     queued: int = 0
     sealed: bool = False
     last_t: float = 0.0
@@ -203,12 +205,16 @@ class Fold:
         if event is None:
             return None
         state.last_t = max(state.last_t, event.t)
+        accepted = None
         if isinstance(event, journal.Measured):
-            return self._measured(state, event, offset, len(line))
-        self._note(state, event)
+            accepted = self._measured(state, event, offset, len(line))
+        else:
+            self._note(state, event)
+            if isinstance(event, journal.AgentStarted) and event.offset is not None:
+                state.base = offset - event.offset
         if self._listener is not None:
             self._listener(state.name, event)
-        return None
+        return accepted
 
     def _measured(
         self, state: HostState, event: journal.Measured, offset: int, length: int
@@ -251,6 +257,7 @@ class Fold:
                 state.agent = AgentState.RUNNING
                 state.identity = event.model_dump(exclude={"type"}, exclude_none=True)
                 state.workers.clear()  # whatever an earlier agent had is gone with it
+                state.waiting.clear()
             case journal.Devices():
                 state.devices = tuple(event.devices)
             case journal.Queued():
@@ -260,7 +267,7 @@ class Fold:
             case journal.Released():
                 state.released.update(map(intern, event.case_ids))
             case journal.LeaseWait():
-                state.waiting[event.device] = str(event.holder)[:200]
+                state.waiting[event.device] = _known_of(event.holder)
             case journal.WorkerChanged():
                 self._worker_changed(state, event)
             case journal.WorkerExited():
@@ -299,3 +306,9 @@ class Fold:
         else:
             view.devices = tuple(event.devices) or view.devices
             view.backend, view.phase = None, "preparing"
+
+
+def _known_of(holder: Any) -> dict[str, str]:
+    """Run, user and time of a lease's holder, who may have written anything there."""
+    facts = holder if isinstance(holder, dict) else {}
+    return {key: str(facts[key])[:100] for key in ("run_id", "user", "since") if facts.get(key)}

@@ -71,9 +71,11 @@ class _Event(BaseModel):
 
 
 class AgentStarted(_Event):
-    """An agent took the run up; a second one follows when the first died."""
+    """An agent took the run up; a second one follows when the first died. `offset` is where this line begins in the
+    host's journal: other than here when that journal began anew (a host that lost the run's folder)."""
 
     type: Literal["agent_started"]
+    offset: int | None = None
     pid: int | None = None
     boot_id: str | None = None
     python: str | None = None
@@ -90,11 +92,13 @@ class Devices(_Event):
 
 
 class Queued(_Event):
-    """A batch of cases was taken in."""
+    """A batch of cases was taken in; `id` is the one it was sent with, `device_model` the only one it is for."""
 
     type: Literal["queued"]
     case_ids: list[str]
     sealed: bool = False
+    id: str | None = None
+    device_model: str | None = None
 
 
 class LeaseWait(_Event):
@@ -147,24 +151,28 @@ class Phase(_Event):
 
 
 class Measured(_Event):
-    """A result; the record itself is checked by `parse_measurement`."""
+    """A result; the record itself is checked by `parse_measurement`. `asked` is the backend it was made for."""
 
     type: Literal["measurement"]
     measurement: dict[str, Any]
+    asked: str | None = None
 
 
 class Released(_Event):
-    """Cases the host gave back: it will not measure them."""
+    """Cases the host gave back: it will not measure them. With a `reason`, it can measure nothing more at all."""
 
     type: Literal["released"]
     case_ids: list[str]
+    device_model: str | None = None
+    reason: str | None = None
 
 
 class AgentFinished(_Event):
-    """The agent ended in order."""
+    """The agent ended in order; `reason` says why it could do no more."""
 
     type: Literal["agent_finished"]
     state: Literal["finished", "cancelled"]
+    reason: str | None = None
 
 
 class Problem(_Event):

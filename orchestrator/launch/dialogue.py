@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Protocol, TypeVar
 
@@ -22,6 +23,7 @@ from orchestrator.launch.messages import (
     FilePart,
     Hello,
     Launched,
+    OtherJournal,
     Probe,
     RemoteFile,
     RunList,
@@ -31,12 +33,12 @@ from orchestrator.launch.python import stub_command
 from orchestrator.transport.base import Transport
 
 __all__ = [
-    "Alive", "Collected", "Dialogue", "End", "Events", "FilePart", "FileSet", "Following", "Hello", "Launched", "Message", "Probe",
-    "RemoteFile", "RunStatus",
+    "Alive", "Collected", "Dialogue", "End", "Events", "FilePart", "FileSet", "Following", "Hello", "Launched", "Message",
+    "OtherJournal", "Probe", "RemoteFile", "RunStatus", "Session",
 ]  # fmt: skip
 
-Message = Hello | Launched | Events | Alive | End
-SILENCE_S = 60.0
+Message = Hello | Launched | Events | Alive | OtherJournal | End
+SILENCE_S = 30.0
 """The stub says something every 5 s; after this long without a word the link counts as lost."""
 ANSWER_TIMEOUT_S = 120.0
 CANCEL_TIMEOUT_S = 600.0
@@ -75,10 +77,22 @@ class HostSpec(Protocol):
         """Which devices to use."""
 
 
+@dataclass(frozen=True)
+class Session:
+    """A coordinator's claim to steer a run: the host obeys the session that claimed it last."""
+
+    token: str
+    claim: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """What a command carries of it."""
+        return {"coordinator": self.token, "claim": self.claim}
+
+
 class Following:
     """A host's journal as it grows. Iterate once; `send_control` and `close` may be called from other threads.
 
-    The iteration ends after `End`, after `close`, or after `Launched` where no following was asked for. It raises
+    The iteration ends after `End` and `OtherJournal`, after `close`, or after `Launched` where no following was asked for. It raises
     `HostUnreachable` when the link breaks or is silent, `HostUnusable` when the host refuses or sends nonsense.
     """
 
@@ -97,7 +111,7 @@ class Following:
             while self._offset is not None:
                 message = self._next()
                 yield message
-                if isinstance(message, End):
+                if isinstance(message, End | OtherJournal):
                     return
         except HostError:
             if not self._closed:
@@ -114,7 +128,7 @@ class Following:
         self._closed = True
         self._exchange.close()
 
-    def _next(self) -> Events | Alive | End:
+    def _next(self) -> Events | Alive | OtherJournal | End:
         assert self._offset is not None
         message = self._exchange.next_message(SILENCE_S)
         if message is None:
@@ -133,6 +147,8 @@ class Following:
                 return Events(header.offset, data)
             case "alive":
                 return self._exchange.parsed(Alive, message)
+            case "other_journal":
+                return OtherJournal()
             case "end":
                 return self._exchange.parsed(End, message)
         raise self._exchange.broken(f"an unknown message while following: {message['type'][:40]!r}")
@@ -157,22 +173,31 @@ class Dialogue:
         sealed: bool = True,
         secrets: Mapping[str, str] | None = None,
         follow_offset: int | None = 0,
+        before: bytes = b"",
+        session: Session | None = None,
     ) -> Following:
         """Stage the files of `tree` (path in the run's folder → content) and start the agent; then follow it.
 
         `job` is the content of job.json and names the run. With `follow_offset` None the agent is only started: iterate
-        to learn that it was. Launching a run that is already there is no error."""
+        to learn that it was. Launching a run that is already there is no error. `before` and `session`: see `follow`."""
         files = tree if isinstance(tree, FileSet) else FileSet(tree)
         command = {
             "name": "launch", "run_id": job["run_id"], "job": job, "tree": files.tree, "queue": list(queue),
-            "sealed": sealed, "secrets": dict(secrets or {}), "follow": follow_offset,
+            "sealed": sealed, "secrets": dict(secrets or {}), "follow": follow_offset, **_following(before, session),
         }  # fmt: skip
         exchange, hello = self._ask(command, files)
         return Following(exchange, hello, launches=True, offset=follow_offset)
 
-    def follow(self, run_id: str, offset: int) -> Following:
-        """Follow a run's journal from byte `offset` on."""
-        exchange, hello = self._ask({"name": "follow", "run_id": run_id, "offset": offset})
+    def follow(
+        self, run_id: str, offset: int, *, before: bytes = b"", session: Session | None = None
+    ) -> Following:
+        """Follow a run's journal from byte `offset` on.
+
+        `before` are the bytes that we hold just in front of `offset`; where the host's journal has others there, it is
+        another one, and `OtherJournal` is all that comes. With `session`, raises `HostUnusable` of the step
+        `coordinate` when another session has the run."""
+        command = {"name": "follow", "run_id": run_id, "offset": offset, **_following(before, session)}
+        exchange, hello = self._ask(command)
         return Following(exchange, hello, launches=False, offset=offset)
 
     def status(self, run_id: str) -> RunStatus:
@@ -246,6 +271,9 @@ class Dialogue:
 
     def _ask(self, command: Mapping[str, Any], files: FileSet | None = None) -> tuple[Exchange, Hello]:
         """Open a channel, send the request, and see to it that the host has the agent and `files`."""
+        if "run_id" in command:
+            # Two entries may name one machine: each has its own part of the run there.
+            command = {"host": self._spec.name, **command}
         sha256, agent = agent_bundle()
         needed = FileSet()
         needed.add(agent, sha256)
@@ -260,6 +288,10 @@ class Dialogue:
         except BaseException:
             exchange.close()
             raise
+
+
+def _following(before: bytes, session: Session | None) -> dict[str, Any]:
+    return {"before": before.hex(), **(session.fields() if session is not None else {})}
 
 
 def _stays_inside(path: str) -> bool:

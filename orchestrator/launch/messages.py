@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -51,28 +51,41 @@ class Events:
 
 @dataclass(frozen=True)
 class Alive:
-    """A sign of life; `agent` tells whether the agent lives, `time` is the host's UTC clock."""
+    """A sign of life; `agent` tells whether the agent lives, `time` is the host's UTC clock, `behind` how many bytes of
+    the journal were not sent yet."""
 
     agent: bool
     time: float
+    behind: Size = 0
+
+
+@dataclass(frozen=True)
+class OtherJournal:
+    """The run's folder on the host is not the one that was followed before: its journal began anew."""
 
 
 @dataclass(frozen=True)
 class End:
-    """The agent is gone, and the journal was sent up to `offset`; `dead` when it vanished without saying so."""
+    """The agent is gone, and the journal was sent up to `offset`; `dead` when it vanished without saying so.
+
+    Of one that finished: `sealed` is false when more cases were to come, `reason` says why it could do no more."""
 
     state: Literal["finished", "cancelled", "dead"]
     offset: Size
+    sealed: bool = True
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands on a host."""
+    """Where a run stands on a host: results by status, and who holds the devices that it waits for."""
 
     agent: bool
     state: str
     offset: Size
     pid: int | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    waiting: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

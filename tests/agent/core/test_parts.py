@@ -149,8 +149,9 @@ def test_a_queue_groups_payloads_in_order_and_releases_only_what_is_untouched() 
     assert [entry and entry.case_id for entry in taken] == ["1", "3", None]
     assert taken[1] is not None
     queue.put_back(taken[1])
-    assert queue.release(["1", "2", "3", "9"]) == ["2"]
-    assert queue.release_all() == ["3", "4", "5"]
+    assert queue.release(["1", "2", "3", "9"], "another model") == {}
+    assert queue.release(["1", "2", "3", "9"]) == {None: ["2"]}
+    assert queue.release_all() == {None: ["3", "4", "5"]}
     assert len(queue) == 0
 
 

@@ -69,6 +69,7 @@ def test_following_goes_on_where_a_lost_connection_broke_off(host: Host) -> None
 def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(host: Host) -> None:
     cases = [does("c1", a="ok", b="ok"), does("c2", a="ok", b="gate", c="ok"), does("c3", a="ok")]
     first = host.launch(cases)
+    first.wait_for("measurement", 3)
     wait_until(lambda: host.trace("gates"))
     worker = int(host.trace("cases")[-1].split()[1])
     os.kill(host.agent_pid(), signal.SIGKILL)
@@ -306,6 +307,7 @@ def test_an_upload_to_a_full_disk_is_refused(host: Host, tiny_disk: bool) -> Non
 
 def test_an_agent_that_is_asked_to_end_leaves_the_run_to_its_successor(host: Host) -> None:
     call = host.launch([does("c1", a="ok", b="gate"), does("c2", a="ok")])
+    call.wait_for("measurement")
     wait_until(lambda: host.trace("gates"))
     worker = int(host.trace("cases")[0].split()[1])
     os.kill(host.agent_pid(), signal.SIGTERM)
