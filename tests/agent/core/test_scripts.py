@@ -316,6 +316,7 @@ def test_a_killed_agent_takes_its_script_along_and_the_successor_does_not_repeat
         """)  # fmt: skip
     cases = [case("c1", ("go",)), case("c2", ("wait",))]
     call = host.launch(cases)
+    call.wait_for("measurement")
     wait_until(lambda: len(host.trace("pid")) == 2)
     import os
     import signal
