@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, print_text, say, warn
+from orchestrator.cli.console import out, print_text, say, warn
 from orchestrator.cli.output import write_text
 from orchestrator.errors import EXIT_NOTHING, EXIT_OK, EXIT_REGRESSION
 
@@ -21,6 +21,15 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     JSON = "json"
     JUNIT = "junit"
+    HTML = "html"
+
+
+class HistoryFormat(StrEnum):
+    """How a history is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
 
 
 class FailOn(StrEnum):
@@ -98,21 +107,39 @@ def history(
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="BACKEND", help="Of this backend only.")
     ] = None,
+    format: Annotated[HistoryFormat, typer.Option("--format", help="How to write it.")] = HistoryFormat.TABLE,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
+    ] = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> None:
     """Show how the time of a case went from run to run, and where it changed for good.
 
-    Example: `farbench history 'm=16*' --backend flashinfer:cutlass`
+    Example: `farbench history 'm=16*' --backend flashinfer:cutlass --format html -o trend.html`
     """
     from orchestrator.archive import Archive
     from orchestrator.compare import history as trend
     from orchestrator.compare import history_document, history_table
+    from orchestrator.compare.json_ import document_text
+    from orchestrator.report import to_text
 
     found = trend(Archive(archive), case, backend=backend)
     for warning in found.warnings:
         warn(warning)
-    if as_json:
-        print_json(history_document(found))
-    else:
+    if format is HistoryFormat.HTML and not as_json:
+        from orchestrator.report.html import trends
+
+        content = trends.render(found, f"History of {case}")
+    elif as_json or format is HistoryFormat.JSON:
+        content = document_text(history_document(found))
+    elif output is None:
         out().print(history_table(found))
+        return
+    else:
+        content = to_text(history_table(found))
+    if output is not None:
+        write_text(output, content)
+    else:
+        print_text(content)

@@ -9,7 +9,7 @@ from orchestrator.compare.table import ComparisonTable
 from orchestrator.compare.values import Comparison
 from orchestrator.errors import UsageError
 
-FORMATS = ("table", "markdown", "json", "junit")
+FORMATS = ("table", "markdown", "json", "junit", "html")
 
 
 def render(comparison: Comparison, format: str = "table") -> str | RenderableType:
@@ -22,4 +22,8 @@ def render(comparison: Comparison, format: str = "table") -> str | RenderableTyp
         return json_.document_text(json_.comparison_document(comparison))
     if format == "junit":
         return junit.render(comparison)
+    if format == "html":
+        from orchestrator.report.html import changes  # brings plotly's script, which only a page needs
+
+        return changes.render(comparison)
     raise UsageError(f"there is no format {format!r}; there are {', '.join(FORMATS)}")

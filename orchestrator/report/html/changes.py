@@ -65,14 +65,14 @@ def _changes(pairs: Sequence[Pair]) -> Section:
     rows = [_row(pair) for pair in ordered]
     columns = [
         Column("Case"), Column("Backend", choices=True), Column("Verdict", choices=True), Column("Change", "number"),
-        Column("95 % interval", "number"), Column("Least that can be called", "number"), Column("a, µs", "number"),
+        Column("95 % interval", "number"), Column("Noise floor", "number"), Column("a, µs", "number"),
         Column("b, µs", "number"), Column("Host", choices=True), Column("Device model", choices=True), Column("Why", "prose"),
         Column("Notes", "prose"), Column("Case id", detail=True), Column("Row", detail=True), Column("Timer", detail=True),
         Column("Cache", detail=True), Column("Noise known from", detail=True), Column("p-value", detail=True),
     ]  # fmt: skip
     lead = (
         "A change is b's time over a's, less one: above zero b is slower. It is called one only where noise does not explain it, "
-        "counting that many pairs were looked at."
+        "counting that many pairs were looked at; the noise floor is the least change that could have been."
     )
     blocks: list[Block] = [_chart(ordered), Table("Every matched measurement", columns, rows)]
     return Section("Changes", blocks, lead)
@@ -131,7 +131,11 @@ def _chart(pairs: Sequence[Pair]) -> Chart:
                 }
             )  # fmt: skip
     layout = {
-        "xaxis": {"title": {"text": "measurements, by their change"}, "showgrid": False},
+        "xaxis": {
+            "title": {"text": "measurements, by their change"},
+            "showgrid": False,
+            "showticklabels": False,
+        },
         "yaxis": {"title": {"text": "change of time"}, "ticksuffix": " %", "zeroline": True},
         "showlegend": True,
     }
