@@ -18,8 +18,7 @@ PASSPHRASE = "correct-horse-battery"
 LEAKY = """
 import json, os, pathlib, sys, time
 token = os.environ["TOKEN"]
-print("token on stdout", token, flush=True)
-print("token on stderr", token, file=sys.stderr, flush=True)
+os.write(1, f"token on stdout {token}\\n".encode()); os.write(2, f"token on stderr {token}\\n".encode())
 os.write(1, token[:8].encode()); time.sleep(0.2); os.write(1, token[8:].encode() + b"\\n")
 pathlib.Path(sys.argv[1]).touch()
 while not pathlib.Path(sys.argv[1] + ".go").exists():
