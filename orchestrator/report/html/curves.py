@@ -182,9 +182,10 @@ def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool
     for metric, unit, is_bandwidth in (("gbps", "GB/s", True), ("tflops", "TFLOP/s", False)):
         fit = [m for m in members if (_shows_bandwidth(m) if is_bandwidth else _shows_arithmetic(m))]
         if fit:
-            best = max(fit, key=lambda m: m.metrics[metric] or 0)
+            best = max(fit, key=lambda m: (m.verdict is Verdict.VALID, m.metrics[metric] or 0))
             rate = best.metrics[metric] or 0
-            name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label})"
+            doubt = "" if best.verdict is Verdict.VALID else ", suspect"
+            name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label}{doubt})"
             yield name, rate, is_bandwidth, "solid"
     peaks: dict[tuple[bool, float], dict[str, None]] = {}
     for m in members:
