@@ -1,0 +1,127 @@
+"""Damaged, foreign and unwritable archives: named, never fatal; and reading one writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from orchestrator.archive import Archive
+from orchestrator.archive.columns import COLUMNS
+from orchestrator.archive.footers import NoParquet, schema_bytes
+from orchestrator.archive.notes import annotate
+from orchestrator.archive.query import query
+
+
+@pytest.fixture
+def three(archive: Archive, commit) -> Archive:
+    for run_id in ("r1", "r2", "r3"):
+        commit(archive, run_id, {}, {"backend": "b"})
+    return archive
+
+
+def test_runs_of_a_long_plan_are_read_without_it(archive: Archive, commit):
+    cases = [
+        {"id": f"{i:016x}", "label": f'"hosts": {i}}},', "payload": "p", "params": {"m": i}}
+        for i in range(2000)
+    ]
+    plan = {"cases": cases, "expected": 7}
+    commit(archive, "r1", plan=plan)
+    assert archive.find("r1").run_json.stat().st_size > 100_000
+    rows = query(archive, "select sweep, state, expected, hosts, counts->>'ok' from runs").rows
+    assert rows == [("fp4", "finished", 7, ["gpu1"], "1")]
+
+
+@pytest.mark.parametrize("keep", [0, 3, 200, -3])
+def test_a_run_json_that_was_cut_off(three: Archive, farbench, keep: int):
+    file = three.find("r2").run_json
+    file.write_bytes(file.read_bytes()[:keep])
+    table = query(three, "select distinct run_id from results order by 1")
+    assert table.rows == [("r1",), ("r3",)]
+    assert [str(file) in warning for warning in table.warnings] == [True]
+
+
+def test_every_cut_of_a_parquet_file_is_noticed(three: Archive):
+    file = three.find("r2").results_parquet
+    whole = file.read_bytes()
+    for length in (0, 4, 11, len(whole) // 2, len(whole) - 8, len(whole) - 1):
+        file.write_bytes(whole[:length])
+        table = query(three, "select count(*) from results")
+        assert table.rows == [(6,)], length  # the lines say the same
+        assert "results.jsonl was read in its place" in table.warnings[0]
+    file.unlink()
+    assert "is missing" in query(three, "select count(*) from results").warnings[0]
+
+
+def test_columns_more_fewer_or_of_other_types(three: Archive):
+    """Files of another version beside ours: united by name, with our types."""
+    file = three.find("r2").results_parquet
+    ours = f"SELECT * FROM read_parquet('{str(file).replace(chr(39), chr(39) * 2)}')"
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE ours AS {ours}")
+        for change in (
+            "* EXCLUDE (telemetry)",
+            "*, 1 AS added",
+            "* REPLACE (CAST(attempt AS VARCHAR) AS attempt)",
+        ):
+            connection.execute(
+                f"COPY (SELECT {change} FROM ours) TO $file (FORMAT parquet)", {"file": str(file)}
+            )
+            table = query(three, "select run_id, attempt, telemetry from results where run_id = 'r2'")
+            assert table.rows == [("r2", 1, None)] * 2
+            assert "than results have" in table.warnings[0]
+    described = query(three, "describe results").rows
+    assert [row[0] for row in described] == list(COLUMNS)
+
+
+def test_results_that_cannot_be_read_at_all_leave_their_run_out(three: Archive):
+    three.find("r2").results_parquet.write_bytes(b"PAR1 not really PAR1")
+    three.find("r2").results_jsonl.write_text('{"torn')
+    table = query(three, "select run_id, count(*) from results group by 1 order by 1")
+    assert table.rows == [("r1", 2), ("r3", 2)]
+    assert any("results.jsonl:1" in warning for warning in table.warnings)
+
+
+def test_footers_that_lie_are_no_parquet(tmp_path: Path, three: Archive):
+    whole = three.find("r1").results_parquet.read_bytes()
+    known = {schema_bytes(three.find("r1").results_parquet, set())}
+    assert schema_bytes(three.find("r3").results_parquet, known) in known
+    length = int.from_bytes(whole[-8:-4], "little")
+    footer = whole[-8 - length : -8]
+    file = tmp_path / "x"
+    for lie in (
+        b"",
+        b"\x00",
+        b"\x15",
+        footer[:40],
+        b"\x19\xfc\xff\xff\xff\x7f",
+        b"\x1c" * 300,
+        b"\x19" * 300,
+        b"\xff" * 300,
+        b"\x1b" * 9,
+    ):
+        file.write_bytes(b"PAR1" + lie + len(lie).to_bytes(4, "little") + b"PAR1")
+        with pytest.raises(NoParquet):
+            schema_bytes(file, set())
+    file.write_bytes(b"PAR1" + bytes(8) + (2**32 - 1).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(NoParquet, match="longer than the file"):
+        schema_bytes(file, known)
+
+
+def test_reading_writes_nothing(three: Archive, farbench, tmp_path: Path):
+    annotate(three, "r1", add=["golden"])
+    state = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in three.path.rglob("*")}
+    for command in (["runs"], ["report", "r1"], ["query", "from samples"], ["export", "r2", "-o", tmp_path / "x"],
+                    ["runs", "--prune", "--keep", "1"]):  # fmt: skip
+        assert farbench(*command).code == 0
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in three.path.rglob("*")} == state
+
+
+@pytest.mark.parametrize("command", [["import", "x.csv"], ["runs", "r1", "--note", "x"]])
+def test_an_archive_that_cannot_be_written_is_said_so(farbench, tmp_path: Path, command: list[str]):
+    (tmp_path / "x.csv").write_text("n,A (ms)\n1,2.0\n")
+    done = farbench(*command, archive=Archive("/proc/farbench"))
+    assert done.code == 2
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
