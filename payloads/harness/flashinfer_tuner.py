@@ -21,7 +21,9 @@ def tune(run_once: Callable[[], Any], rows: int) -> None:
     if "tuning_buckets" in inspect.signature(flashinfer.autotune).parameters:
         with flashinfer.autotune(True, tuning_buckets=(rows,)):
             run_once()
-        if tactic(run_once).get("tactic") != UNTUNED:
+            best = tactic(run_once).get("tactic", UNTUNED)
+        if best == UNTUNED or tactic(run_once).get("tactic") == best:
+            # The library's own choice is the best there is (or the only one), or the best is what calls will get.
             return
     with flashinfer.autotune(True):
         run_once()

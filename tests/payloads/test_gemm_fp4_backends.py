@@ -237,3 +237,25 @@ def test_padded_rows_and_random_bits_go_through_every_library(load, measure, sta
         assert record["status"] == "ok", record["reason"]
         assert record["extra"]["padded_rows"] == 128
         assert (record["accuracy"]["float_cosine"] > 0.99999) == (inputs == "random_bits")
+
+
+def test_kernels_without_tactics_are_not_tuned_for_every_size(standins, monkeypatch):
+    import flashinfer
+    from harness import flashinfer_tuner
+
+    profiled = []
+
+    def choose_one(self, custom_op, runners, tuning_config, inputs, **kwargs):
+        if self.tuning:
+            profiled.append(self.buckets)
+        return runners[0], -1
+
+    monkeypatch.setattr(flashinfer.AutoTuner, "choose_one", choose_one)
+
+    def run_once():
+        flashinfer.AutoTuner.get().choose_one("op", ["kernels"], None, [torch.zeros(48, 1)])
+
+    flashinfer_tuner.tune(run_once, 48)
+    assert profiled
+    assert set(profiled) == {(48,)}
+    assert flashinfer_tuner.tactic(run_once)["tactic"] == "-1"
