@@ -22,8 +22,8 @@ def tune(run_once: Callable[[], Any], rows: int) -> None:
         with flashinfer.autotune(True, tuning_buckets=(rows,)):
             run_once()
             best = tactic(run_once).get("tactic", UNTUNED)
-        if best == UNTUNED or tactic(run_once).get("tactic") == best:
-            # The library's own choice is the best there is (or the only one), or the best is what calls will get.
+        # The library's own choice may be the best there is, or the only one: nothing was found, then.
+        if best == UNTUNED or tactic(run_once).get("tactic") != UNTUNED:
             return
     with flashinfer.autotune(True):
         run_once()
