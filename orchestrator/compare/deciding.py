@@ -18,6 +18,8 @@ FALSE_CALLS = 0.005
 """Chance of calling any change in a table in which nothing changed: half of the 1% that is promised."""
 WIDEST_SAME = 0.10
 """What may have changed by more than this is not called the same, unless a threshold asks for no better."""
+FREAKS_NOISE = 2.0
+"""A freak run has the usual noise too: so many standard deviations stand beside it."""
 CLOCKS_DIFFER = 0.02
 
 
@@ -43,8 +45,9 @@ def _unknown(match: Match) -> Pair:
 
 def _judge(match: Match, weighed: Weighed, decision: Decision, threshold: float | None) -> Pair:
     least = t_quantile(decision.level / 2, weighed.noise.df) * sqrt(weighed.noise.variance)
-    floor = max(least, weighed.worst_case, log1p(threshold or 0.0))
-    by_freaks = weighed.source != "samples" and floor == weighed.worst_case
+    freak = weighed.worst_case + FREAKS_NOISE * sqrt(weighed.noise.variance) if weighed.worst_case else 0.0
+    floor = max(least, freak, log1p(threshold or 0.0))
+    by_freaks = weighed.source != "samples" and floor == freak
     outcome, why = _outcome(match, weighed, decision, floor, threshold)
     low, high = weighed.interval
     return Pair(

@@ -115,5 +115,5 @@ def _percent(fraction: float | None) -> float | None:
 
 
 def document_text(document: dict[str, Any]) -> str:
-    """Strict JSON, as the command prints it."""
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    """Strict ASCII JSON."""
+    return json.dumps(document, allow_nan=False, indent=2) + "\n"

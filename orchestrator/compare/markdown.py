@@ -37,7 +37,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 
 def _group(heading: str, pairs: list[Pair]) -> Iterator[str]:
     changed = [pair for pair in pairs if pair.outcome in (Outcome.SLOWER, Outcome.FASTER)]
-    others = [pair for pair in pairs if pair not in changed]
+    others = [pair for pair in pairs if pair.outcome not in (Outcome.SLOWER, Outcome.FASTER)]
     notes: list[str] = []
     yield ""
     yield f"#### {escaped(heading)}"

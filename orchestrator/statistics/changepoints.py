@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 SHORTEST_SEGMENT = 3
 LONGEST_SERIES = 400
@@ -34,12 +34,14 @@ def _cuts(values: list[float]) -> list[int]:
     penalty = (_PENALTY * math.log(count) + _PENALTY) * _scale(values)
     best = [0.0] + [math.inf] * count
     last_cut = [0] * (count + 1)
-    costs = _Costs(values)
-    for start in range(count - SHORTEST_SEGMENT + 1):
-        if math.isinf(best[start]):
-            continue
-        so_far = best[start] + (penalty if start else 0.0)
-        for end, cost in costs.from_start(start):
+    for end, cost in _costs(values):
+        best[end] = cost
+    for start in range(SHORTEST_SEGMENT, count - SHORTEST_SEGMENT + 1):
+        so_far = best[start] + penalty
+        if so_far >= best[count]:
+            continue  # a cut here cannot pay, whatever follows costs
+        for length, cost in _costs(values[start:]):
+            end = start + length
             if so_far + cost < best[end]:
                 best[end] = so_far + cost
                 last_cut[end] = start
@@ -51,21 +53,14 @@ def _cuts(values: list[float]) -> list[int]:
     return cuts[::-1]
 
 
-class _Costs:
-    """Σ|value − median| of every stretch from one start on, kept up to date as the stretch grows."""
-
-    def __init__(self, values: list[float]) -> None:
-        self._values = values
-
-    def from_start(self, start: int) -> list[tuple[int, float]]:
-        lower: list[float] = []
-        found = []
-        for end in range(start + 1, len(self._values) + 1):
-            bisect.insort(lower, self._values[end - 1])
-            if end - start >= SHORTEST_SEGMENT:
-                half = len(lower) // 2
-                found.append((end, sum(lower[-half:]) - sum(lower[:half])))
-        return found
+def _costs(values: list[float]) -> Iterator[tuple[int, float]]:
+    """(length, Σ|value − median|) of the beginnings of a series, from the shortest segment on."""
+    ordered: list[float] = []
+    for length, value in enumerate(values, 1):
+        bisect.insort(ordered, value)
+        if length >= SHORTEST_SEGMENT:
+            half = length // 2
+            yield length, sum(ordered[-half:]) - sum(ordered[:half])
 
 
 def _scale(values: list[float]) -> float:
