@@ -40,6 +40,8 @@ def read(source: Source, wishes: Wishes) -> Found:
     readings = []
     for line, fields in table.rows(source, len(names), rest_in_last=names[-1] == "repro_command"):
         readings.append(_reading(source, line, _values(names, fields)))
+    if not readings:
+        raise source.wrong("has no row below its header (was it cut off?)", len(source.lines))
     return Found(TOOL, readings)
 
 

@@ -106,10 +106,12 @@ class Found:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the person said who imports a file, for what the file leaves open."""
+    """What the person said who imports a file, for what the file leaves open; `names_case` when they gave parameters,
+    so that the file's name need not stand for the case."""
 
     unit: str | None = None
     keys: tuple[str, ...] = ()
+    names_case: bool = False
 
 
 def number(value: Any) -> float | None:

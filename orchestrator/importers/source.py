@@ -78,7 +78,7 @@ class Source:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            ends = not text[error.pos :].strip()
+            ends = not text[error.pos :].strip() or error.msg.startswith("Unterminated string")
             what = "ends in the middle of JSON (was it cut off?)" if ends else f"is no JSON: {error.msg}"
             raise self.wrong(what, line + error.lineno - 1) from None
         except RecursionError:

@@ -31,7 +31,7 @@ def rows(source: Source, width: int, *, rest_in_last: bool = False) -> Iterator[
         before = reader.line_num
         for fields in reader:
             line, before = before + 1, reader.line_num
-            if not any(field.strip() for field in fields):
+            if not fields or (len(fields) == 1 and not fields[0].strip()):
                 continue
             if rest_in_last and len(fields) > width:
                 fields = [*fields[: width - 1], ",".join(fields[width - 1 :])]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from orchestrator.importers import table
-from orchestrator.importers.reading import US, Found, Reading, Time, Wishes, number, scalar
+from orchestrator.importers.reading import US, Found, Reading, Time, Wishes, scalar
 from orchestrator.importers.source import Source
 from orchestrator.model import Status
 
@@ -46,6 +46,8 @@ def read(source: Source, wishes: Wishes) -> Found:
         for column, field in zip(columns, fields, strict=True):
             if column.unit is not None:
                 readings.append(_reading(source, line, params, column.name, column.unit, field))
+    if not readings:
+        raise source.wrong("has no row below its header (was it cut off?)", len(source.lines))
     return Found(TOOL, readings)
 
 
@@ -85,10 +87,11 @@ def _reading(
     params = {name: value for name, value in params.items() if name != "Diff"}
     payload = source.path.name.removesuffix(".csv") or TOOL
     text = field.strip()
-    value = number(text)
-    if value is None and text.lower() not in ("", "nan", "none", "inf", "-inf"):
-        raise source.wrong(f"{backend}: {text!r:.40} is no number", line)
-    if value is None:
+    try:
+        value = float(text or "nan")
+    except ValueError:
+        raise source.wrong(f"{backend}: {text!r:.40} is no number", line) from None
+    if not math.isfinite(value):
         return Reading(
             payload,
             params,
@@ -100,6 +103,4 @@ def _reading(
         return Reading(payload, params, backend, time=Time(f"{TOOL}:perf_report", value * US[unit.lower()]))
     metric, factor = _FACTORS.get(unit.lower(), (_RATES.get(unit.lower()), 1.0))
     metric = metric or re.sub(r"\W+", "_", unit).strip("_").lower() or "value"
-    return Reading(
-        payload, params, backend, metrics={metric: value * factor if math.isfinite(value) else None}
-    )
+    return Reading(payload, params, backend, metrics={metric: value * factor})

@@ -64,13 +64,14 @@ def read(source: Source, wishes: Wishes) -> Found:
     except (ValueError, RecursionError):
         documents = [(1, source.json)]  # says what is wrong, and where
     readings: list[Reading] = []
+    case = {} if wishes.names_case else {"file": source.path.stem}
     for line, value in documents:
         keys = value.keys() if isinstance(value, dict) else set()
         at = line if len(documents) > 1 else None
         if keys >= _LATENCY:
-            readings.append(_latency(source.checked(_Latency, value, line=at), source))
+            readings.append(_latency(source.checked(_Latency, value, line=at), case))
         elif keys >= _THROUGHPUT:
-            readings.append(_throughput(source.checked(_Throughput, value, line=at), source))
+            readings.append(_throughput(source.checked(_Throughput, value, line=at), case))
         elif keys >= _SERVE:
             readings += _serve(source.checked(_Serve, value, line=at), value)
         else:
@@ -88,21 +89,21 @@ def _documents(source: Source) -> list[tuple[int, Any]]:
     return [(number, json.loads(line)) for number, line in enumerate(source.lines, 1) if line.strip()]
 
 
-def _latency(told: _Latency, source: Source) -> Reading:
-    """The file says nothing of the model or the lengths: its name stands for the case."""
+def _latency(told: _Latency, case: Mapping[str, Any]) -> Reading:
+    """The file says nothing of the model or the lengths: where nobody else does, its name stands for the case."""
     return Reading(
         payload="vllm-latency",
-        params={"file": source.path.stem},
+        params=case,
         time=Time.of_samples("vllm:host", [seconds * 1e6 for seconds in told.latencies]),
         metrics={f"p{name}_us": value * 1e6 for name, value in told.percentiles.items()}
         | {"mean_us": told.avg_latency * 1e6},
     )
 
 
-def _throughput(told: _Throughput, source: Source) -> Reading:
+def _throughput(told: _Throughput, case: Mapping[str, Any]) -> Reading:
     return Reading(
         payload="vllm-throughput",
-        params={"file": source.path.stem, "num_requests": told.num_requests},
+        params={**case, "num_requests": told.num_requests},
         time=Time("vllm:host", told.elapsed_time * 1e6, samples=1),
         metrics=without_none(
             requests_per_second=number(told.requests_per_second),
@@ -135,6 +136,7 @@ def _serve(told: _Serve, value: Mapping[str, Any]) -> list[Reading]:
     def reading(what: str, time: Time, metrics: Mapping[str, float | None]) -> Reading:
         return Reading(
             "vllm-serve", params, str(backend) if backend else None, row={"time": what}, time=time,
+            label=str(value.get("model_id") or ""),
             metrics={k: v for k, v in metrics.items() if v is not None}, extra=extra,
         )  # fmt: skip
 

@@ -55,7 +55,7 @@ def test_the_list_the_report_and_queries(kept: Archive):
         "select run_id, status, params->>'n', extra->>'text', timing.timer, len(samples_us) from results order by all",
     )
     assert table.rows == [
-        (DONE, "error", "333", None, None, None),
+        (DONE, "error", "333", TEXT, None, None),
         (DONE, "ok", "100", TEXT, "program", 8),
         (DONE, "ok", "9007199254740993", TEXT, "program", 8),
         (OPEN, "ok", "100", TEXT, "program", 8),
