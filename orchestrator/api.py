@@ -32,7 +32,7 @@ from orchestrator.inventory import Inventory, load_inventory, select
 from orchestrator.model import Measurement
 from orchestrator.plan import Plan, make_plan
 from orchestrator.rendering import Catalogue
-from orchestrator.run.coordinator import Outcome
+from orchestrator.run.ending import Outcome
 from orchestrator.run.observer import HostView
 from orchestrator.run.start import carry_out, prepare
 from orchestrator.sweep import Sweep, load_sweep

@@ -58,6 +58,7 @@ def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
         "env": {name: value for name, value in host.env.items() if isinstance(value, str)},
         "devices": _devices(host),
         "replicate_devices": plan.sweep.placement == "replicate_devices",
+        "replicate_models": plan.sweep.placement == "shard",
         "wait_for_devices": True,
         "jit_cache": host.jit_cache,
         "payloads": {part.payload: _payload(plan, part) for part in plan.parts},

@@ -7,17 +7,18 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.console import err, out, print_json, say, warn
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_NO_HOST, ArchiveError, NothingToDo
+from orchestrator.wording import visible
 
 if TYPE_CHECKING:
     from orchestrator.archive import Archive, RunFolder
-    from orchestrator.run.coordinator import Outcome
+    from orchestrator.run.ending import Outcome
     from orchestrator.run.observer import Observer
     from orchestrator.transport.open import Connections
 
@@ -83,6 +84,7 @@ def attach(
     Example: `farbench attach latest`
     """
     from orchestrator.archive import Archive
+    from orchestrator.run.follow import Way
     from orchestrator.run.takeup import stored, take_up, watch
 
     kept = Archive(archive)
@@ -99,7 +101,7 @@ def attach(
                     open_transport=connections.transport,
                     observer=_progress(),
                     environ=os.environ,
-                    relaunch=False,
+                    way=Way.FOLLOW,
                 )
         else:
             outcome = watch(kept, folder, observer=_progress())
@@ -129,6 +131,7 @@ def resume(
     """
     from orchestrator.archive import Archive
     from orchestrator.run.again import prepare_again
+    from orchestrator.run.follow import Way
     from orchestrator.run.start import carry_out
     from orchestrator.run.takeup import take_up
 
@@ -151,7 +154,7 @@ def resume(
     with _connections() as connections, _detaching(folder.run_id) as detached:
         outcome = take_up(
             opened, open_transport=connections.transport, observer=_progress(), environ=os.environ,
-            relaunch=True, detach=detach,
+            way=Way.RESUME, detach=detach,
         )  # fmt: skip
     return EXIT_INTERRUPTED if detached() else _finish(outcome, archive, as_json)
 
@@ -166,29 +169,39 @@ def cancel(
     Example: `farbench cancel latest`
     """
     from orchestrator.archive import Archive
-    from orchestrator.run.takeup import take_up, tell_hosts_to_cancel, watch
+    from orchestrator.run.follow import Way
+    from orchestrator.run.takeup import stored, take_up, tell_hosts_to_cancel, watch
 
     kept = Archive(archive)
     folder = kept.find(run)
-    if folder.is_committed:
+    outcome = stored(kept, folder)
+    unheard = [name for name, (state, _) in outcome.hosts.items() if state != "ok"]
+    if folder.is_committed and not unheard:
         raise NothingToDo(f"run {folder.run_id} has ended; there is nothing to cancel")
-    opened = kept.open_run(folder.run_id)
     with _connections() as connections:
-        if opened.lock():
-            outcome = take_up(
-                opened, open_transport=connections.transport, observer=_progress(), environ=os.environ,
-                relaunch=False, cancel=True,
-            )  # fmt: skip
-        else:
-            for failure in tell_hosts_to_cancel(opened.folder, connections.transport):
-                warn(failure)
-            outcome = watch(kept, folder, observer=_progress())
+        # Asked by a command of its own: it also ends what an agent left that is gone.
+        failures = tell_hosts_to_cancel(
+            folder, connections.transport, unheard if folder.is_committed else None
+        )
+        if not folder.is_committed:
+            opened = kept.open_run(folder.run_id)
+            if opened.lock():
+                outcome = take_up(
+                    opened, open_transport=connections.transport, observer=_progress(), environ=os.environ,
+                    way=Way.CANCEL,
+                )  # fmt: skip
+            else:
+                outcome = watch(kept, folder, observer=_progress())
+    for failure in failures:
+        warn(
+            f"not told to stop, and may go on: {failure}\n  tell it again with: farbench cancel {folder.run_id}"
+        )
     if as_json:
         print_json(outcome.to_json())
     else:
         done = sum(n for status, n in outcome.counts.items() if status not in ("cancelled", "lost"))
         say(f"{outcome.run_id}: {outcome.state}; {done} measurements kept")
-    return 0 if outcome.state in ("cancelled", "finished") else 1
+    return 0 if outcome.state in ("cancelled", "finished") and not failures else 1
 
 
 def status(
@@ -212,15 +225,25 @@ def status(
             answers = ask_hosts(folder, connections.transport)
     document = outcome.to_json()
     for name, answer in answers.items():
-        document["hosts"][name] = {"state": answer.state, "error": answer.error, "agent": answer.agent}
+        document["hosts"][name] = answer.to_json()
     if as_json:
         print_json(document)
         return
     out().print(f"{outcome.run_id}  {outcome.state}  {outcome.archive}")
     out().print("  ".join(f"{status}: {n}" for status, n in outcome.counts.items()) or "nothing measured yet")
     for name, host in document["hosts"].items():
-        detail = host["error"] or ("agent " + host["agent"] if host.get("agent") else "")
-        out().print(f"{name}: {host['state']}  {detail}", soft_wrap=True)
+        out().print(f"{name}: {host['state']}  {_standing(host)}".rstrip(), soft_wrap=True)
+
+
+def _standing(host: dict[str, Any]) -> str:
+    """A host's line of `status`, after its state."""
+    if host["error"]:
+        return visible(host["error"])
+    told = [f"agent {host['agent']}"] if host.get("agent") else []
+    measured = sum(host.get("counts", {}).values())
+    told += [f"{measured} measured there"] if measured else []
+    told += [visible(host["waiting"])] if host.get("waiting") else []
+    return ", ".join(told)
 
 
 def _announce(run_id: str, as_json: bool) -> None:
@@ -289,8 +312,10 @@ def _finish(outcome: Outcome, archive: Path, as_json: bool) -> int:
         for name, (state, error) in outcome.hosts.items():
             if state != "ok":
                 say(f"{error or f'{name}: {state}'}")
-        if outcome.state == "lost" and outcome.counts.get("lost", 0) == 0:
-            say(f"the run is kept open; go on with: farbench resume {outcome.run_id}")
+        if outcome.state == "lost" and f"{os.sep}open{os.sep}" in outcome.archive:
+            say(
+                f"the run stays open: what is missing may still come. Go on with: farbench resume {outcome.run_id}"
+            )
     return exit_code(outcome)
 
 

@@ -7,6 +7,7 @@ and read again when it is wanted (`Fold.read`).
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -114,6 +115,7 @@ class Fold:
         self._labels = labels or {}
         self._run_id = run_id
         self._listener = listener
+        self._feeding = threading.Lock()
         self._lines: dict[str, JournalLines] = {}
         self._statuses: Counter[str] = Counter()
         self._verdicts: Counter[str] = Counter()
@@ -121,6 +123,19 @@ class Fold:
     def feed(self, host: str, data: bytes) -> list[Measurement]:
         """Take the next bytes of a host's journal, in any chunking; the measurements that count because of them."""
         state = self.host(host)
+        with self._feeding:
+            return self._feed(state, host, data)
+
+    def measured(self, host: str) -> dict[str, set[str]]:
+        """Backends that have a result from a host, by case. May be asked while another thread feeds."""
+        found: dict[str, set[str]] = {}
+        with self._feeding:
+            for key, entry in self.entries.items():
+                if entry.host == host and entry.status.is_result:
+                    found.setdefault(key.case_id, set()).add(key.backend)
+        return found
+
+    def _feed(self, state: HostState, host: str, data: bytes) -> list[Measurement]:
         accepted = []
         for offset, line in self._lines.setdefault(host, JournalLines()).feed(data):
             if line is None:

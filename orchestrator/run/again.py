@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets as randomness
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,7 +12,7 @@ from orchestrator.inventory import resolve_environment
 from orchestrator.model import Status
 from orchestrator.run import launchfile, record
 from orchestrator.run.launchfile import Launch
-from orchestrator.run.start import Prepared, create
+from orchestrator.run.start import Prepared, create, new_nonce
 from orchestrator.run.takeup import script_files
 
 
@@ -49,7 +48,6 @@ def prepare_again(
     before = launchfile.read(folder.path)
     document = read_document(folder.run_json).as_json()
     run_id = new_run_id(clock, random_bytes)
-    nonce = randomness.token_hex(16)
     by_case: dict[str, list[str]] = {}
     for hand in wanted.values():
         for case_id, backends in hand.items():
@@ -60,7 +58,10 @@ def prepare_again(
     launch = Launch(
         run_id=run_id,
         hosts=hosts,
-        jobs={name: {**before.jobs[name], "run_id": run_id, "nonce": nonce} for name in hosts},
+        jobs={
+            name: {**before.jobs[name], "run_id": run_id, "nonce": new_nonce(), "wait_for_devices": True}
+            for name in hosts
+        },
         items={c: {**before.items[c], "backends": backends} for c, backends in by_case.items()},
         hands=None if sharded else wanted,
         lost_after_s=before.lost_after_s,

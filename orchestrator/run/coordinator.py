@@ -8,27 +8,26 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
-from itertools import chain
-from typing import Any
 
-from orchestrator.archive import OpenRun, RunDocument, read_document
-from orchestrator.events import AgentState, Expected, Fold, missing
+from orchestrator.archive import OpenRun, fold_run
+from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
-from orchestrator.model import Measurement, Status
 from orchestrator.run import record
-from orchestrator.run.dealer import Dealer, Enqueue, Release
-from orchestrator.run.hostrun import Changed, Chunk, HostPhase, HostRun, HostTask, Message
-from orchestrator.run.observer import HostView, Observer
+from orchestrator.run.dealing import Dealing
+from orchestrator.run.hostrun import Changed, Chunk, HostPhase, HostRun, HostTask, News
+from orchestrator.run.observer import HostView, Observer, waiting_for
 from orchestrator.transport.base import Transport
 
 TICK_S = 0.1
 GATHER_S = 0.02
-QUEUED_MESSAGES = 256
-"""Messages from hosts that may wait: a bound on memory, since a link is not read while its thread waits here."""
+QUEUED_NEWS = 64
+"""How much from hosts may wait: a bound on memory, since a link is not read while its thread waits here."""
+ENDING_S = 5.0
 
 
 class Ending(StrEnum):
@@ -38,61 +37,47 @@ class Ending(StrEnum):
     DETACHED = "detached"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """A run as it stands: what `run`, `attach` and `resume` print."""
-
-    run_id: str
-    state: str
-    archive: str
-    counts: Mapping[str, int]
-    verdicts: Mapping[str, int]
-    hosts: Mapping[str, tuple[str, str | None]]
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `--json`."""
-        return {
-            "run_id": self.run_id,
-            "state": self.state,
-            "archive": self.archive,
-            "counts": dict(self.counts),
-            "verdicts": dict(self.verdicts),
-            "hosts": {name: {"state": state, "error": error} for name, (state, error) in self.hosts.items()},
-        }
-
-
 class Coordinator:
     """Follows the hosts of an open run whose lock the caller holds."""
 
-    def __init__(
-        self,
-        run: OpenRun,
-        fold: Fold,
-        tasks: Sequence[HostTask],
-        *,
-        items: Mapping[str, Mapping[str, Any]],
-        dealer: Dealer | None,
-        open_transport: Callable[[HostSpec], Transport],
-        observer: Observer,
-        lost_after_s: float,
-    ) -> None:
+    def __init__(self, run: OpenRun, *, dealing: Dealing | None, observer: Observer) -> None:
+        """Takes in what is here of the hosts' journals; `dealing` hears of it too."""
         self._run = run
         self._document = run.document()
-        self._fold = fold
-        self._items = items
-        self._dealer = dealer
+        self._dealing = dealing
         self._observer = observer
-        self._outbox: queue.Queue[Message] = queue.Queue(QUEUED_MESSAGES)
-        self._hosts = {
-            task.spec.name: HostRun(task, open_transport, self._outbox, lost_after_s=lost_after_s)
-            for task in tasks
-        }
-        self.views = {name: HostView(name, HostPhase.CONNECTING) for name in self._hosts}
+        self._outbox: queue.Queue[News] = queue.Queue(QUEUED_NEWS)
+        self._hosts: dict[str, HostRun] = {}
+        self._told: dict[str, HostView] = {}
         self._expected: tuple[object, int] | None = None
+        self.views: dict[str, HostView] = {}
+        self.fold = fold_run(run.folder, self._document, listener=self._hear)
+
+    def employ(
+        self,
+        tasks: Sequence[HostTask],
+        *,
+        open_transport: Callable[[HostSpec], Transport],
+        lost_after_s: float,
+        unused: Sequence[HostView] = (),
+    ) -> None:
+        """The hosts to follow; `unused` take no part, and stand as they were found before."""
+        session = uuid.uuid4().hex
+        for task in tasks:
+            name = task.spec.name
+            self._hosts[name] = HostRun(
+                task, open_transport, self._outbox, session, lost_after_s=lost_after_s
+            )
+            self.views[name] = HostView(name, HostPhase.CONNECTING)
+        for view in unused:
+            self.views[view.name] = view
+            if self._dealing is not None:
+                self._dealing.dealer.gone(view.name)
+        self._told = dict(self.views)
 
     def follow(self, *, until_launched: bool = False) -> Ending:
-        """Follow until every host is done; with `until_launched`, only until every host has what it needs to go
-        on alone. On `KeyboardInterrupt` the hosts' links are closed and it is raised again: the hosts go on."""
+        """Follow until every host is done or overdue; with `until_launched`, only until every host has what it needs
+        to go on alone. On `KeyboardInterrupt` the hosts' links are closed and it is raised again: the hosts go on."""
         self._observer.begin(self._run.folder.run_id, self.expected())
         for host in self._hosts.values():
             host.start()
@@ -101,8 +86,9 @@ class Coordinator:
             while True:
                 self._take_in()
                 self._deal()
-                self._observer.tick(self._fold, self.expected())
-                if all(view.phase.final for view in self.views.values()):
+                self._tell()
+                self._observer.tick(self.fold, self.expected())
+                if all(view.phase.final or view.overdue for view in self.views.values()):
                     return Ending.DONE
                 if until_launched and self._everyone_can_go_on():
                     return Ending.DETACHED
@@ -114,89 +100,96 @@ class Coordinator:
 
     def expected(self) -> int:
         """Number of measurements planned, as far as the hosts' devices are known."""
-        known = tuple((name, len(state.devices)) for name, state in self._fold.hosts.items())
+        known = tuple((name, len(state.devices)) for name, state in self.fold.hosts.items())
         if self._expected is None or self._expected[0] != known:
-            self._expected = (known, sum(1 for _ in record.expected(self._document, self._fold)))
+            self._expected = (known, sum(1 for _ in record.expected(self._document, self.fold)))
         return self._expected[1]
-
-    def cancel(self) -> None:
-        """Ask every host to stop."""
-        for host in self._hosts.values():
-            host.control({"type": "cancel"})
 
     def _take_in(self) -> None:
         """Wait for a word from a host, give others a moment to come in too, and handle all of them.
 
         Hosts tell of every step; taken one by one, the bookkeeping of 200 small cases costs more than the cases."""
         try:
-            messages = [self._outbox.get(timeout=TICK_S)]
+            news = [self._outbox.get(timeout=TICK_S)]
         except queue.Empty:
             return
         time.sleep(GATHER_S)
-        while len(messages) < QUEUED_MESSAGES:
+        while len(news) < QUEUED_NEWS:
             try:
-                messages.append(self._outbox.get_nowait())
+                news.append(self._outbox.get_nowait())
             except queue.Empty:
                 break
-        for message in _joined(messages):
-            self._handle(message)
+        for item in _joined(news):
+            self._handle(item)
 
-    def _handle(self, message: Message) -> None:
-        if isinstance(message, Chunk):
+    def _handle(self, news: News) -> None:
+        if isinstance(news, Chunk):
             # Kept first, then counted: what is on the screen is never lost by a crash of this process.
-            fresh = self._run.append_events(message.host, message.offset, message.data)
-            for measurement in self._fold.feed(message.host, fresh):
+            fresh = self._run.append_events(news.host, news.offset, news.data)
+            for measurement in self.fold.feed(news.host, fresh):
                 self._observer.measured(measurement)
-            return
-        self._changed(message)
+        elif isinstance(news, Changed):
+            self._changed(news)
+        elif self._dealing is not None:
+            self._dealing.dealer.current(news.host)
 
-    def _changed(self, message: Changed) -> None:
-        view = HostView(message.host, message.phase, message.detail, message.ended)
-        if view == self.views[message.host]:
+    def _hear(self, host: str, event: events.Event) -> None:
+        """An event that the fold has taken in."""
+        if self._dealing is not None:
+            self._dealing.hear(host, event)
+        if isinstance(event, events.Queued) and event.id is not None and (run := self._hosts.get(host)):
+            run.confirm(event.id)
+
+    def _changed(self, news: Changed) -> None:
+        before = self.views[news.host]
+        view = HostView(news.host, news.phase, news.detail, news.ended, news.begun, news.overdue)
+        self.views[news.host] = view
+        if view.ended is not None:
+            self.fold.agent_gone(news.host, AgentState(view.ended))
+        if self._dealing is None:
             return
-        self.views[message.host] = view
-        if message.ended is not None:
-            self._fold.agent_gone(message.host, AgentState(message.ended))
-        if view.phase.final and view.phase is not HostPhase.OK and self._dealer is not None:
-            self._dealer.host_gone(message.host)
-        self._observer.host_changed(view)
+        dealer = self._dealing.dealer
+        if (view.phase.final and view.phase is not HostPhase.OK) or (view.overdue and not before.overdue):
+            dealer.gone(news.host)
+        elif view.phase in (HostPhase.RUNNING, HostPhase.RECONNECTING):
+            dealer.linked(news.host, view.phase is HostPhase.RUNNING)
+
+    def _tell(self) -> None:
+        """Tell the observer of hosts that have changed, or have begun to wait for somebody else's run."""
+        for name, view in self.views.items():
+            if view.phase is HostPhase.RUNNING and (state := self.fold.hosts.get(name)) is not None:
+                view = replace(view, detail=waiting_for(state.waiting))
+            if view != self._told.get(name):
+                self._told[name] = view
+                self._observer.host_changed(view)
 
     def _everyone_can_go_on(self) -> bool:
         live = [name for name, view in self.views.items() if not view.phase.final]
-        if self._dealer is None:
+        if self._dealing is None:
             return all(self._hosts[name].launched for name in live)
         # Dealt cases are safe only when the hosts have journalled them.
-        return self._dealer.dealt and all(
-            self._fold.host(name).queued >= self._dealer.given(name) for name in live
-        )
+        dealer = self._dealing.dealer
+        return dealer.dealt and not any(self._hosts[name].has_unconfirmed for name in live)
 
     def _deal(self) -> None:
-        if self._dealer is None:
-            return
-        for action in self._dealer.actions():
-            host = self._hosts[action.host]
-            if isinstance(action, Enqueue):
-                items = [dict(self._items[case_id]) for case_id in action.case_ids]
-                host.control({"type": "enqueue", "items": items, "sealed": False})
-            elif isinstance(action, Release):
-                host.control({"type": "release", "case_ids": list(action.case_ids)})
-            else:
-                host.control({"type": "enqueue", "items": [], "sealed": True})
+        if self._dealing is not None:
+            for action in self._dealing.dealer.actions():
+                self._hosts[action.host].control(self._dealing.control(action))
 
     def _drain_and_join(self) -> None:
         """Threads may be waiting for room in the outbox: empty it while they end, keeping what they bring."""
-        for host in self._hosts.values():
-            deadline = time.monotonic() + 5.0
-            while host.alive and time.monotonic() < deadline:
-                try:
-                    self._handle(self._outbox.get(timeout=0.02))
-                except queue.Empty:
-                    host.join(0.02)
+        deadline = time.monotonic() + ENDING_S
+        while any(host.alive for host in self._hosts.values()) and time.monotonic() < deadline:
+            try:
+                self._handle(self._outbox.get(timeout=0.02))
+            except queue.Empty:
+                continue
         while True:
             try:
                 self._handle(self._outbox.get_nowait())
             except queue.Empty:
-                return
+                break
+        self._tell()
 
 
 def _warm_up() -> None:
@@ -204,100 +197,22 @@ def _warm_up() -> None:
     import duckdb  # noqa: F401
 
 
-def _joined(messages: Sequence[Message]) -> Iterator[Message]:
-    """The same messages, with pieces of a host's journal that follow each other made one."""
+def _joined(news: Sequence[News]) -> Iterator[News]:
+    """The same news, with pieces of a host's journal that follow each other made one."""
     held: dict[str, list[Chunk]] = {}
 
     def joined(chunks: list[Chunk]) -> Chunk:
         return Chunk(chunks[0].host, chunks[0].offset, b"".join(chunk.data for chunk in chunks))
 
-    for message in messages:
-        before = held.get(message.host, [])
-        if isinstance(message, Chunk):
-            if before and before[-1].offset + len(before[-1].data) != message.offset:
-                yield joined(held.pop(message.host))
-            held.setdefault(message.host, []).append(message)
+    for item in news:
+        before = held.get(item.host, [])
+        if isinstance(item, Chunk):
+            if before and before[-1].offset + len(before[-1].data) != item.offset:
+                yield joined(held.pop(item.host))
+            held.setdefault(item.host, []).append(item)
         else:
             if before:
-                yield joined(held.pop(message.host))
-            yield message
+                yield joined(held.pop(item.host))
+            yield item
     for chunks in held.values():
         yield joined(chunks)
-
-
-def tell(dealer: Dealer, host: str, event: events.Event) -> None:
-    """Tell the dealer what it needs to know of an event in a host's journal."""
-    match event:
-        case events.Devices() if event.devices:
-            models = sorted({device.model for device in event.devices})
-            dealer.host_ready(host, " + ".join(models), len(event.devices))
-        case events.Queued():
-            dealer.queued(host, event.case_ids)
-        case events.CaseChanged(type="case_started"):
-            dealer.started(host, event.case_id)
-        case events.CaseChanged(type="case_finished"):
-            dealer.finished(host, event.case_id)
-        case events.Released():
-            dealer.released(host, event.case_ids)
-
-
-def outcome(run: OpenRun, fold: Fold, views: Mapping[str, HostView], *, state: str) -> Outcome:
-    """The run as it stands now, still open."""
-    counts = fold.counts()
-    return Outcome(
-        run_id=run.folder.run_id,
-        state=state,
-        archive=str(run.folder.path),
-        counts=counts.statuses,
-        verdicts=counts.verdicts,
-        hosts=_words(views),
-    )
-
-
-def conclude(run: OpenRun, fold: Fold, views: Mapping[str, HostView], *, now_s: float) -> Outcome:
-    """End a run whose hosts are all done: fill the gaps, commit it, and say how it stands.
-
-    A run of which a host was lost after it had begun stays open, so that what that host measured meanwhile can
-    still come home.
-    """
-    document = run.document()
-    states = _words(views)
-    cancelled = any(view.ended == "cancelled" for view in views.values())
-    gaps = _gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
-    hosts = record.host_records(fold, states)
-    if gaps and not cancelled and any(view.phase is HostPhase.LOST for view in views.values()):
-        run.update_run_document({"hosts": hosts, "state": "lost"})
-        return outcome(run, fold, views, state="lost")
-    usable = any(state == "ok" for state, _ in states.values())
-    state = "cancelled" if cancelled else "finished" if usable else "lost"
-    folder = run.commit(
-        chain(run.measurements(fold), gaps),
-        state,
-        ended_at=record.utc(now_s),
-        changes={"hosts": hosts, "environments": fold.environments},
-    )
-    final = read_document(folder.run_json)
-    return Outcome(folder.run_id, state, str(folder.path), final.counts, final.verdicts, states)
-
-
-def _words(views: Mapping[str, HostView]) -> dict[str, tuple[str, str | None]]:
-    """The states of `--json`: a host that is still at work is `ok`."""
-    return {
-        name: (str(view.phase), view.detail)
-        if view.phase.final and view.phase is not HostPhase.OK
-        else (str(HostPhase.OK), None)
-        for name, view in views.items()
-    }
-
-
-def _gaps(
-    document: RunDocument, fold: Fold, states: Mapping[str, tuple[str, str | None]], status: Status
-) -> list[Measurement]:
-    def reason(item: Expected) -> str:
-        state, error = states.get(item.host, ("ok", None))
-        if status is Status.CANCELLED:
-            return "the run was cancelled before this was measured"
-        return f"host {state}: {error}" if state != "ok" else "the host ended without this measurement"
-
-    wanted = record.expected(document, fold)
-    return list(missing(wanted, fold, run_id=document.run_id, status=status, reason=reason))

@@ -1,33 +1,35 @@
 """Which host measures which case when a sweep is sharded over several hosts.
 
-Every case is measured once per device model. A host joins the group of its device model when it has reported
-its devices; the cases of a group are dealt out whole (a run goes on without the controller), in proportion to
-the hosts' devices. When a host has run dry while another of its group still has cases it has not begun, half of
-those are asked back (`Release`) and, once the host has journalled that it gave them up, handed on. The cases of
-a host that is gone are handed on at once.
+Every case is measured once per device model. The devices of one model on one host are a seat; the seats of a model
+share its cases. Cases are dealt out whole (a run goes on without the controller), in proportion to the devices. When a
+seat has run dry while another of its model holds cases that it will not begin soon, half of those are asked back
+(`Release`) and, once the host has journalled that it gave them up, dealt anew. The cases of a host that is gone or
+silent are dealt anew at once; if it comes back, what it has not begun of them is asked back.
 
 Pure: events go in, actions come out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Enqueue:
-    """Give these cases to a host."""
+    """Give these cases to the devices of one model on a host."""
 
     host: str
+    model: str
     case_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Release:
-    """Ask a host to give back those of these cases that it has not begun."""
+    """Ask a host to give back those of these cases that its devices of a model have not begun."""
 
     host: str
+    model: str
     case_ids: tuple[str, ...]
 
 
@@ -42,18 +44,41 @@ Action = Enqueue | Release | Seal
 
 
 @dataclass
-class _Host:
+class _Seat:
+    """The devices of one model on one host. Of what it holds, `running` has begun."""
+
+    host: str
     model: str
     devices: int
-    unstarted: list[str] = field(default_factory=list)
+    unstarted: dict[str, None] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     asked_back: set[str] = field(default_factory=set)
-    sealed: bool = False
-    gone: bool = False
+    waiting: bool = False
 
     @property
     def dry(self) -> bool:
-        return not self.unstarted and len(self.running) < self.devices
+        return not self.unstarted and len(self.running) < self.devices and not self.waiting
+
+    @property
+    def idle_hand(self) -> list[str]:
+        """What it will not begin soon: all but as many as it has free devices, unless somebody else has those."""
+        soon = 0 if self.waiting else max(0, self.devices - len(self.running))
+        return [case_id for case_id in self.unstarted if case_id not in self.asked_back][soon:]
+
+    def drop(self, case_id: str) -> None:
+        self.unstarted.pop(case_id, None)
+        self.running.discard(case_id)
+        self.asked_back.discard(case_id)
+
+
+@dataclass
+class _Host:
+    ready: bool = False
+    current: bool = False
+    gone: bool = False
+    linked: bool = True
+    sealed: bool = False
+    given: int = 0
 
 
 class Dealer:
@@ -61,152 +86,242 @@ class Dealer:
 
     def __init__(self, case_ids: Sequence[str], hosts: Iterable[str]) -> None:
         self._cases = tuple(case_ids)
-        self._expected = set(hosts)
-        self._hosts: dict[str, _Host] = {}
-        self._groups: dict[str, list[str]] = {}  # model -> cases nobody holds at the moment
-        self._done: dict[str, set[str]] = {}  # model -> cases with a result
-        self._given: dict[str, int] = {}
+        self._hosts = {name: _Host() for name in hosts}
+        self._seats: dict[tuple[str, str], _Seat] = {}
+        self._free: dict[str, dict[str, None]] = {}  # by model: cases nobody holds at the moment
+        self._done: dict[str, set[str]] = {}  # by model: cases with every result
+        self._doubtful: set[str] = set()  # models of which two seats may hold the same case
 
     @property
     def dealt(self) -> bool:
         """Whether every host has answered or is given up, and no case is left in our hands."""
-        return not self._expected and not any(self._groups[m] for m in self._groups if self._of(m))
+        return not self._awaited() and not any(
+            free for model, free in self._free.items() if any(self._live(model))
+        )
 
-    def given(self, name: str) -> int:
-        """How many cases a host was given so far, those it gave back included."""
-        return self._given.get(name, 0)
+    def given(self, host: str) -> int:
+        """How many cases a host was given by this dealer, those it gave back included."""
+        return self._hosts[host].given
 
-    @property
-    def models(self) -> Mapping[str, int]:
-        """Device models seen so far, with the number of their devices."""
-        totals: dict[str, int] = {}
-        for host in self._hosts.values():
-            totals[host.model] = totals.get(host.model, 0) + host.devices
-        return totals
+    # --- what is heard of hosts ------------------------------------------------------------------------------
 
-    def host_ready(self, name: str, model: str, devices: int, done: Iterable[str] = ()) -> None:
-        """A host has reported its devices; `done` are cases it finished before (a resumed run)."""
-        self._expected.discard(name)
-        if name in self._hosts and not self._hosts[name].gone:
-            return
-        self._hosts[name] = _Host(model, max(1, devices))
-        if model not in self._groups:
-            self._done[model] = set()
-            self._groups[model] = list(self._cases)
-        for case_id in done:
-            self.finished(name, case_id)
+    def ready(self, host: str, devices: Mapping[str, int]) -> None:
+        """A host has reported the number of its devices by model. One that was gone is back, with what it holds."""
+        state = self._hosts[host]
+        state.ready, state.gone = True, False
+        for seat in self._of(host):
+            if seat.model not in devices:  # a device that fell off the bus
+                self._hand_back(seat)
+                del self._seats[host, seat.model]
+        for model, count in devices.items():
+            if model not in self._free:
+                self._done[model] = set()
+                self._free[model] = dict.fromkeys(self._cases)
+            seat = self._seats.setdefault((host, model), _Seat(host, model, count))
+            seat.devices = max(1, count)
+            self._recall(seat)
 
-    def host_gone(self, name: str) -> None:
-        """A host will not answer (again): what it has not finished goes to others of its model."""
-        self._expected.discard(name)
-        host = self._hosts.get(name)
-        if host is None or host.gone:
-            return
-        host.gone = True
-        back = [c for c in (*sorted(host.running), *host.unstarted) if c not in self._done[host.model]]
-        held = {c for other in self._of(host.model) for c in (*other.unstarted, *other.running)}
-        self._groups[host.model][:0] = [
-            c for c in back if c not in held and c not in self._groups[host.model]
-        ]
-        host.unstarted, host.running, host.asked_back = [], set(), set()
+    def current(self, host: str) -> None:
+        """All that a host had journalled by now has been told to us: what it holds is known."""
+        self._hosts[host].current = True
 
-    def queued(self, name: str, case_ids: Iterable[str]) -> None:
+    def linked(self, host: str, linked: bool) -> None:
+        """Whether we can speak with a host at the moment. What we asked of it before a break may not have arrived."""
+        state = self._hosts[host]
+        if linked and not state.linked:
+            for seat in self._of(host):
+                seat.asked_back.clear()
+                if state.gone:
+                    self._recall(seat)
+            state.gone = False
+        state.linked = linked
+
+    def gone(self, host: str, *, forgotten: bool = False) -> None:
+        """A host will not answer, or has been silent for too long: what it has not finished goes to others.
+
+        `forgotten`: it has lost what it held."""
+        state = self._hosts[host]
+        was_gone, state.gone = state.gone, True
+        for seat in self._of(host):
+            if not was_gone:
+                self._hand_back(seat)
+            if forgotten:
+                del self._seats[host, seat.model]
+        if forgotten:
+            self._hosts[host] = _Host(current=True, gone=True, linked=state.linked, given=state.given)
+
+    def restarted(self, host: str) -> None:
+        """A new agent has taken up what the last one held: nothing of it is running."""
+        for seat in self._of(host):
+            seat.unstarted = {**dict.fromkeys(sorted(seat.running)), **seat.unstarted}
+            seat.running.clear()
+
+    def waiting(self, host: str, model: str, waiting: bool) -> None:
+        """Whether somebody else has the devices of a seat."""
+        if seat := self._seats.get((host, model)):
+            seat.waiting = waiting
+
+    # --- what is heard of cases; `model` None means every model of the host ------------------------------------
+
+    def queued(self, host: str, model: str | None, case_ids: Iterable[str]) -> None:
         """A host has journalled that it holds these cases; news only to a dealer that takes a run up again."""
-        host = self._hosts.get(name)
-        if host is None:
-            return
-        free = self._groups[host.model]
-        for case_id in case_ids:
-            if case_id in free:
-                free.remove(case_id)
-                host.unstarted.append(case_id)
+        case_ids = tuple(case_ids)
+        for seat in self._of(host, model):
+            free, done = self._free[seat.model], self._done[seat.model]
+            for case_id in case_ids:
+                if case_id in seat.unstarted or case_id in seat.running or case_id in done:
+                    continue
+                if case_id in free:
+                    del free[case_id]
+                else:
+                    self._doubtful.add(seat.model)
+                seat.unstarted[case_id] = None
 
-    def started(self, name: str, case_id: str) -> None:
+    def started(self, host: str, model: str, case_id: str) -> None:
         """A host has begun a case."""
-        host = self._hosts.get(name)
-        if host is None:
-            return
-        if case_id in host.unstarted:
-            host.unstarted.remove(case_id)
-        host.asked_back.discard(case_id)
-        host.running.add(case_id)
+        if (seat := self._seats.get((host, model))) and case_id not in self._done[model]:
+            seat.drop(case_id)
+            seat.running.add(case_id)
+            self._free[model].pop(case_id, None)
 
-    def finished(self, name: str, case_id: str) -> None:
-        """A host has every result of a case."""
-        host = self._hosts.get(name)
-        if host is None:
-            return
-        host.running.discard(case_id)
-        host.asked_back.discard(case_id)
-        if case_id in host.unstarted:
-            host.unstarted.remove(case_id)
-        self._done[host.model].add(case_id)
-        if case_id in self._groups[host.model]:
-            self._groups[host.model].remove(case_id)
+    def stopped(self, host: str, model: str, case_id: str) -> None:
+        """An attempt at a case has ended; unless it is finished, the host will begin it again."""
+        seat = self._seats.get((host, model))
+        if seat is not None and case_id in seat.running:
+            seat.running.discard(case_id)
+            seat.unstarted = {case_id: None, **seat.unstarted}
 
-    def released(self, name: str, case_ids: Iterable[str]) -> None:
+    def finished(self, host: str, model: str, case_id: str) -> None:
+        """Every result of a case is there for a model."""
+        if (host, model) not in self._seats:
+            return
+        self._done[model].add(case_id)
+        self._free[model].pop(case_id, None)
+        for seat in self._seats.values():
+            if seat.model == model:
+                if case_id in seat.unstarted and seat.host != host:
+                    self._doubtful.add(model)
+                else:
+                    seat.drop(case_id)
+
+    def released(self, host: str, model: str | None, case_ids: Iterable[str]) -> None:
         """A host has journalled that it gave cases back."""
-        host = self._hosts.get(name)
-        if host is None:
-            return
-        for case_id in case_ids:
-            host.asked_back.discard(case_id)
-            if case_id in host.unstarted:
-                host.unstarted.remove(case_id)
-                if case_id not in self._done[host.model]:
-                    self._groups[host.model].append(case_id)
+        case_ids = tuple(case_ids)
+        for seat in self._of(host, model):
+            elsewhere = {
+                c
+                for other in self._live(seat.model)
+                if other is not seat
+                for c in (*other.unstarted, *other.running)
+            }
+            for case_id in case_ids:
+                seat.asked_back.discard(case_id)
+                if case_id in seat.unstarted:
+                    del seat.unstarted[case_id]
+                    if case_id not in self._done[seat.model] and case_id not in elsewhere:
+                        self._free[seat.model][case_id] = None
+
+    # --- what to do -------------------------------------------------------------------------------------------
 
     def actions(self) -> list[Action]:
         """What to tell the hosts now; each action is returned once."""
-        if self._expected:
+        if self._awaited():
             return []  # the first hand is dealt when every host has answered or is given up
         out: list[Action] = []
-        for model in self._groups:
+        for model in self._free:
+            out += self._withdraw(model)
             out += self._deal(model)
             out += self._ask_back(model)
-        if self._everything_done():
-            for name, host in self._hosts.items():
-                if not host.sealed and not host.gone:
-                    host.sealed = True
-                    out.append(Seal(name))
+        for name, host in self._hosts.items():
+            if host.ready and not host.gone and not host.sealed and self._has_all(name):
+                host.sealed = True
+                out.append(Seal(name))
         return out
 
-    def _of(self, model: str) -> list[_Host]:
-        return [h for h in self._hosts.values() if h.model == model and not h.gone]
+    def _awaited(self) -> bool:
+        return any(not host.gone and not (host.ready and host.current) for host in self._hosts.values())
 
-    def _everything_done(self) -> bool:
-        return all(len(self._done[m]) == len(self._cases) for m in self._groups if self._of(m))
+    def _live(self, model: str) -> Iterator[_Seat]:
+        return (s for s in self._seats.values() if s.model == model and not self._hosts[s.host].gone)
+
+    def _of(self, host: str, model: str | None = None) -> list[_Seat]:
+        return [s for s in self._seats.values() if s.host == host and model in (None, s.model)]
+
+    def _has_all(self, host: str) -> bool:
+        return all(len(self._done[seat.model]) == len(self._cases) for seat in self._of(host))
+
+    def _hand_back(self, seat: _Seat) -> None:
+        """What a seat holds, and nobody else does, is to be dealt anew; what had begun comes first."""
+        held = {*seat.running, *seat.unstarted} - self._done[seat.model]
+        held -= {
+            c
+            for other in self._live(seat.model)
+            if other is not seat
+            for c in (*other.unstarted, *other.running)
+        }
+        back = [c for c in (*sorted(seat.running), *seat.unstarted) if c in held]
+        self._free[seat.model] = dict.fromkeys([*back, *self._free[seat.model]])
+
+    def _recall(self, seat: _Seat) -> None:
+        """A seat is back with what it holds: of what was dealt to others meanwhile one has to go."""
+        for case_id in (*seat.running, *seat.unstarted):
+            self._free[seat.model].pop(case_id, None)
+        self._doubtful.add(seat.model)
+
+    def _withdraw(self, model: str) -> list[Action]:
+        """Ask back what is done or held elsewhere too."""
+        if model not in self._doubtful:
+            return []
+        self._doubtful.discard(model)
+        taken = set(self._done[model]) | {c for seat in self._live(model) for c in seat.running}
+        out: list[Action] = []
+        for seat in sorted(
+            self._live(model), key=lambda seat: (not self._hosts[seat.host].linked, seat.host)
+        ):
+            extra = [c for c in seat.unstarted if c in taken and c not in seat.asked_back]
+            taken.update(seat.unstarted)
+            if extra:
+                seat.asked_back.update(extra)
+                out.append(Release(seat.host, model, tuple(extra)))
+        return out
 
     def _deal(self, model: str) -> list[Action]:
-        free = self._groups[model]
-        hosts = {n: h for n, h in self._hosts.items() if h.model == model and not h.gone and not h.sealed}
-        if not free or not hosts:
+        free = self._free[model]
+        seats = [seat for seat in self._live(model) if not self._hosts[seat.host].sealed]
+        # A host that cannot be spoken with just now gets cases only where there is no other.
+        seats = [seat for seat in seats if self._hosts[seat.host].linked] or seats
+        if not free or not seats:
             return []
-        hands: dict[str, list[str]] = {name: [] for name in hosts}
+        hands: dict[str, list[str]] = {seat.host: [] for seat in seats}
+
+        def load(seat: _Seat) -> tuple[bool, float, str]:
+            held = len(seat.unstarted) + len(seat.running) + len(hands[seat.host])
+            return seat.waiting, held / seat.devices, seat.host
+
         for case_id in free:
-            # the host with the least to do for each of its devices comes next
-            name = min(
-                hosts,
-                key=lambda n: (
-                    (len(hosts[n].unstarted) + len(hosts[n].running) + len(hands[n])) / hosts[n].devices,
-                    n,
-                ),
-            )
-            hands[name].append(case_id)
+            hands[min(seats, key=load).host].append(case_id)
         free.clear()
-        for name, hand in hands.items():
-            hosts[name].unstarted += hand
-            self._given[name] = self._given.get(name, 0) + len(hand)
-        return [Enqueue(name, tuple(hand)) for name, hand in hands.items() if hand]
+        out: list[Action] = []
+        for seat in seats:
+            if hand := hands[seat.host]:
+                seat.unstarted.update(dict.fromkeys(hand))
+                self._hosts[seat.host].given += len(hand)
+                out.append(Enqueue(seat.host, model, tuple(hand)))
+        return out
 
     def _ask_back(self, model: str) -> list[Action]:
-        hosts = {n: h for n, h in self._hosts.items() if h.model == model and not h.gone}
-        if any(h.asked_back for h in hosts.values()) or not any(h.dry for h in hosts.values()):
-            return []
-        name = max(hosts, key=lambda n: (len(hosts[n].unstarted), n))
-        slow = hosts[name]
-        half = slow.unstarted[len(slow.unstarted) - (len(slow.unstarted) + 1) // 2 :]
-        if not half or len(slow.running) < slow.devices:
-            return []  # it is about to begin what it has
-        slow.asked_back = set(half)
-        return [Release(name, tuple(half))]
+        seats = [seat for seat in self._live(model) if self._hosts[seat.host].linked]
+        dry = sum(seat.dry for seat in seats)
+        asking = sum(bool(seat.asked_back) for seat in seats)
+        out: list[Action] = []
+        for seat in sorted(seats, key=lambda seat: (-len(seat.idle_hand), seat.host)):
+            hand = seat.idle_hand
+            if asking >= dry or not hand:
+                break
+            if seat.asked_back:
+                continue
+            half = hand[len(hand) - (len(hand) + 1) // 2 :] if not seat.waiting else hand
+            seat.asked_back = set(half)
+            out.append(Release(seat.host, model, tuple(half)))
+            asking += 1
+        return out

@@ -1,8 +1,9 @@
 """One host of a run, on a thread of its own: connect, launch, follow, and follow again after every break.
 
 What comes from the host is handed to the coordinator through a queue, in order; nothing here interprets it.
-A link that breaks after the launch is never a failure of a case: the agent goes on, and we follow it again from
-where we were, with growing, jittered pauses, until `lost_after_s` have passed without a word from the host.
+A link that breaks after the launch was asked for is never a failure of a case: the agent goes on, and we follow it again
+from where we were, with growing, jittered pauses. After `lost_after_s` without a word the host counts as overdue; it is
+still followed as long as the run has something else to wait for.
 """
 
 from __future__ import annotations
@@ -11,21 +12,39 @@ import queue
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from orchestrator.errors import HostError, HostUnreachable
+from orchestrator.errors import FarbenchError, HostError, HostRefused, HostUnreachable
 from orchestrator.inventory import HostSpec
-from orchestrator.launch.dialogue import Dialogue, End, Events, Following, Launched
+from orchestrator.launch.dialogue import (
+    Alive,
+    Dialogue,
+    End,
+    Events,
+    Following,
+    Hello,
+    Launched,
+    Message,
+    OtherJournal,
+    Session,
+)
+from orchestrator.run.controls import Controls
 from orchestrator.transport.base import Transport
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 RELAUNCHES = 3
-"""How often an agent that vanished (killed, host rebooted) is started again before the host counts as lost."""
+"""How often an agent that vanished (killed, host restarted) is started again before the host counts as lost."""
+MISFORTUNES = 5
+"""How often in a row a host that has its part of the run may refuse us before it counts as unusable."""
+NO_SUCH_RUN = "find the run"
+FINAL_STEPS = ("coordinate", NO_SUCH_RUN)
+"""Steps whose refusal no second try changes."""
+BEFORE_BYTES = 64
+"""What of our copy's end is compared with the host's journal before that is followed further."""
 
 
 class HostPhase(StrEnum):
@@ -48,49 +67,68 @@ class HostPhase(StrEnum):
 
 @dataclass(frozen=True)
 class HostTask:
-    """Everything needed to start (or only to follow) a host's part of a run."""
+    """Everything needed to start (or only to follow) a host's part of a run.
+
+    `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
+    of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
+    part already. `at_end` is done on the host's link once its agent has ended, before that is told."""
 
     spec: HostSpec
     run_id: str
     job: Mapping[str, Any]
     tree: Mapping[str, bytes]
-    items: Sequence[Mapping[str, Any]] = ()
+    items: Callable[[], Sequence[Mapping[str, Any]]]
     sealed: bool = True
     secrets: Mapping[str, str] = field(default_factory=dict)
     offset: int = 0
+    before: bytes = b""
+    base: int = 0
+    begun: bool = False
     follow_only: bool = False
+    at_end: Callable[[Dialogue], None] | None = None
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A host has another state; `detail` is for people (the error, or what is waited for)."""
+    """A host has another state; `detail` is for people (the error, or what is waited for), `ended` how its agent ended.
+    `begun`: the host may have its part of the run. `overdue`: silent for so long that nobody waits for it alone."""
 
     host: str
     phase: HostPhase
     detail: str | None = None
     ended: str | None = None
+    begun: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole journal lines of a host that start at byte `offset`."""
+    """Whole journal lines of a host that start at byte `offset` of our copy."""
 
     host: str
     offset: int
     data: bytes
 
 
-Message = Changed | Chunk
+@dataclass(frozen=True)
+class Current:
+    """All that the host had journalled when we came has been handed on."""
+
+    host: str
+
+
+News = Changed | Chunk | Current
 
 
 class HostRun:
-    """Runs one `HostTask`; `control` and `stop` may be called from any thread."""
+    """Runs one `HostTask`; `control`, `confirm` and `stop` may be called from any thread."""
 
     def __init__(
         self,
         task: HostTask,
         open_transport: Callable[[HostSpec], Transport],
-        outbox: queue.Queue[Message],
+        outbox: queue.Queue[News],
+        session: str,
         *,
         lost_after_s: float,
         clock: Callable[[], float] = time.monotonic,
@@ -98,16 +136,20 @@ class HostRun:
         self.task = task
         self._open_transport = open_transport
         self._outbox = outbox
+        self._session = Session(session, claim=True)
         self._lost_after_s = lost_after_s
         self._clock = clock
         self._stop = threading.Event()
-        self._lock = threading.Lock()
         self._transport: Transport | None = None
-        self._following: Following | None = None
-        self._undelivered: list[dict[str, Any]] = []
-        self._offset = task.offset
+        self._controls = Controls(task.spec.name)
+        self._offset, self._before, self._base = task.offset, task.before, task.base
+        self._begun = task.begun
         self._launched = task.follow_only
+        self._current_at: int | None = None
+        self._current = False
         self._relaunches = 0
+        self._misfortunes = 0
+        self._last_word = clock()
         self._thread = threading.Thread(target=self._run, name=f"host-{task.spec.name}", daemon=True)
 
     @property
@@ -121,6 +163,11 @@ class HostRun:
         return self._launched
 
     @property
+    def has_unconfirmed(self) -> bool:
+        """Whether it has been given cases that it has not journalled yet."""
+        return self._controls.unconfirmed
+
+    @property
     def alive(self) -> bool:
         """Whether its thread is at work."""
         return self._thread.is_alive()
@@ -130,119 +177,169 @@ class HostRun:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop following; the host goes on."""
+        """Stop following, or trying to; the host goes on."""
         self._stop.set()
-        with self._lock:
-            if self._following is not None:
-                self._following.close()
+        self._controls.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread."""
         self._thread.join(timeout_s)
 
-    def control(self, message: dict[str, Any]) -> None:
-        """Tell the agent something (cancel, enqueue, release). Kept and said again after a break of the link: the
-        `id` tells the agent a batch that is only said again from cases that are offered again."""
-        if message["type"] == "enqueue":
-            message = {**message, "id": uuid.uuid4().hex}
-        with self._lock:
-            following = self._following
-            if following is None or message["type"] != "release":
-                self._undelivered.append(message)
-        if following is not None:
-            try:
-                following.send_control(message)
-            except HostUnreachable:
-                pass  # the reader of this link sees the same break, and everything is said again after it
+    def control(self, message: Mapping[str, Any]) -> None:
+        """Tell the agent something (enqueue, release); see `Controls`."""
+        self._controls.say(message)
 
-    def _say(self, phase: HostPhase, detail: str | None = None, ended: str | None = None) -> None:
-        self._outbox.put(Changed(self.name, phase, detail, ended))
+    def confirm(self, message_id: str) -> None:
+        """The agent has journalled what came with this id."""
+        self._controls.confirm(message_id)
+
+    def _say(
+        self, phase: HostPhase, detail: str | None = None, ended: str | None = None, overdue: bool = False
+    ) -> None:
+        self._outbox.put(Changed(self.name, phase, detail, ended, self._begun, overdue))
 
     def _run(self) -> None:
-        last_word = self._clock()
         pause = FIRST_PAUSE_S
         self._say(HostPhase.CONNECTING)
         while not self._stop.is_set():
-            heard = False
+            before = self._last_word
             try:
-                for message in self._connected():
-                    heard = True
-                    last_word = self._clock()
-                    if isinstance(message, Launched):
-                        self._launched = True
-                        self._say(HostPhase.RUNNING)
-                    elif isinstance(message, Events):
-                        self._outbox.put(Chunk(self.name, message.offset, message.data))
-                        self._offset = message.offset + len(message.data)
-                    elif isinstance(message, End):
-                        if self._ended(message):
-                            return
-                        break
-            except HostUnreachable as error:
-                if self._stop.is_set():
+                if self._follow_once():
                     return
-                silent_s = self._clock() - last_word
-                if not self._launched:
-                    self._say(HostPhase.UNREACHABLE, str(error))
-                    return
-                if silent_s > self._lost_after_s:
-                    self._say(
-                        HostPhase.LOST,
-                        f"{self.name}: no word for {silent_s:.0f} s; last: {error.bare_message}",
-                    )
-                    return
-                self._say(HostPhase.RECONNECTING, error.bare_message)
             except HostError as error:
-                if not self._stop.is_set():
-                    self._say(HostPhase(error.state), str(error))
+                if self._stop.is_set() or self._is_final(error):
+                    return
+            except FarbenchError as error:  # what the host brought could not be kept here
+                self._say(HostPhase.UNUSABLE, f"{self.name}: {error}")
                 return
             except Exception as error:  # noqa: BLE001 - the thread's boundary: a bug here must not look like a hang
-                self._say(
-                    HostPhase.UNUSABLE, f"{self.name}: farbench failed: {type(error).__name__}: {error}"
-                )
+                detail = f"{self.name}: farbench failed: {type(error).__name__}: {error}"
+                self._say(HostPhase.UNUSABLE, detail)
                 return
-            pause = FIRST_PAUSE_S if heard else min(pause * 2, LONGEST_PAUSE_S)
+            pause = FIRST_PAUSE_S if self._last_word > before else min(pause * 2, LONGEST_PAUSE_S)
             self._stop.wait(pause * random.uniform(0.5, 1.5))
+
+    def _is_final(self, error: HostError) -> bool:
+        """Tell how a try ended, and whether it was the last. One that has its part of the run is not given up lightly."""
+        if error.step == NO_SUCH_RUN and self._begin_anew("the run's folder is gone; starting it anew"):
+            return False
+        unreachable = isinstance(error, HostUnreachable)
+        self._misfortunes = 0 if unreachable else self._misfortunes + 1
+        hopeless = (
+            isinstance(error, HostRefused) or error.step in FINAL_STEPS or self._misfortunes > MISFORTUNES
+        )
+        if not self._begun or hopeless:
+            self._say(HostPhase(error.state), str(error))
+            return True
+        silent_s = self._clock() - self._last_word
+        overdue = silent_s > self._lost_after_s
+        detail = (
+            f"no word for {silent_s:.0f} s; last: {error.bare_message}" if overdue else error.bare_message
+        )
+        self._say(HostPhase.RECONNECTING, detail, overdue=overdue)
+        return False
+
+    def _follow_once(self) -> bool:
+        """Connect and follow until the link breaks or the agent is gone; whether the host is done."""
+        for message in self._connected():
+            self._last_word = self._clock()
+            self._misfortunes = 0
+            if self._heard(message):
+                return True
+        return False
 
     def _connected(self) -> Following:
         """A dialogue with the host's agent: launched the first time, followed again afterwards."""
         if self._transport is None:
             self._transport = self._open_transport(self.task.spec)
         self._transport.connect()
+        if self._stop.is_set():
+            self._transport.close()
         dialogue = Dialogue(self._transport, self.task.spec)
+        offset = self._offset - self._base
         if self._launched:
-            following = dialogue.follow(self.task.run_id, self._offset)
-            self._say(HostPhase.RUNNING)
+            following = dialogue.follow(self.task.run_id, offset, before=self._before, session=self._session)
         else:
+            self._begun = True
             following = dialogue.launch(
                 job=self.task.job,
                 tree=self.task.tree,
-                queue=self.task.items,
+                queue=self.task.items(),
                 sealed=self.task.sealed,
                 secrets=self.task.secrets,
-                follow_offset=self._offset,
+                follow_offset=offset,
+                before=self._before,
+                session=self._session,
             )
-        with self._lock:
-            self._following = following
-            for message in self._undelivered:
-                following.send_control(message)
+        self._controls.connect(following)
         if self._stop.is_set():
             following.close()
         return following
 
+    def _heard(self, message: Message) -> bool:
+        """Hand a message on; whether it was the last."""
+        match message:
+            case Hello():
+                return False
+            case Launched():
+                self._launched = True
+            case Alive():
+                self._session = Session(self._session.token)
+                if self._current_at is None:
+                    self._current_at = self._offset + message.behind
+                self._say(HostPhase.RUNNING)
+            case Events():
+                self._outbox.put(Chunk(self.name, self._base + message.offset, message.data))
+                self._offset = self._base + message.offset + len(message.data)
+                self._before = (self._before + message.data[-BEFORE_BYTES:])[-BEFORE_BYTES:]
+            case OtherJournal():
+                return self._began_anew()
+            case End():
+                return self._ended(message)
+        if not self._current and self._current_at is not None and self._offset >= self._current_at:
+            self._current = True
+            self._outbox.put(Current(self.name))
+        return False
+
+    def _began_anew(self) -> bool:
+        """The host has lost the run's folder: its new journal is added to what we have of the old one."""
+        if self.task.follow_only:
+            detail = f"{self.name}: the run's folder there is another one; `farbench resume` goes on with it"
+            self._say(HostPhase.LOST, detail)
+            return True
+        self._base, self._before = self._offset, b""
+        self._controls.forget()
+        return False
+
     def _ended(self, end: End) -> bool:
         """Whether the host is done. An agent that vanished is started again: it takes up its own journal."""
-        if end.state != "dead":
-            self._say(HostPhase.OK, ended=end.state)
+        if end.state == "cancelled" or (end.state == "finished" and (end.sealed or end.reason)):
+            if self.task.at_end is not None and self._transport is not None:
+                self.task.at_end(Dialogue(self._transport, self.task.spec))
+            if end.reason:
+                self._say(HostPhase.UNUSABLE, f"{self.name}: {end.reason}", ended=end.state)
+            else:
+                self._say(HostPhase.OK, ended=end.state)
             return True
+        vanished = (
+            "the agent is gone" if end.state == "dead" else "the agent ended, as nobody dealt cases to it"
+        )
+        if self._launch_again(f"{vanished}; starting it again"):
+            return False
+        detail = f"{self.name}: {vanished}, and cases are left; `farbench resume` starts it again"
+        self._say(HostPhase.LOST, detail, ended=end.state)
+        return True
+
+    def _begin_anew(self, why: str) -> bool:
+        """Start the host's part from nothing, if that may be done."""
+        return self._launched and self._launch_again(why) and not self._began_anew()
+
+    def _launch_again(self, why: str) -> bool:
         if self.task.follow_only or self._relaunches >= RELAUNCHES:
-            self._say(
-                HostPhase.LOST,
-                f"{self.name}: the agent is gone, and cases are left; `farbench resume` starts it again",
-                ended="dead",
-            )
-            return True
+            return False
         self._relaunches += 1
         self._launched = False
-        self._say(HostPhase.RECONNECTING, "the agent is gone; starting it again")
-        return False
+        self._say(HostPhase.RECONNECTING, why)
+        return True

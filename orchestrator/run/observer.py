@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
@@ -12,12 +13,27 @@ from orchestrator.run.hostrun import HostPhase
 
 @dataclass(frozen=True)
 class HostView:
-    """A host as the run sees it now. `ended` is how its agent ended, once it has."""
+    """A host as the run sees it now: `detail` is for people, `ended` how its agent ended, once it has.
+
+    `begun`: it may have its part of the run. `overdue`: silent for so long that nobody waits for it alone."""
 
     name: str
     phase: HostPhase
     detail: str | None = None
     ended: str | None = None
+    begun: bool = False
+    overdue: bool = False
+
+
+def waiting_for(waiting: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Whose runs a host waits for, in words, by device; None when it does not wait."""
+    told = []
+    for device, holder in sorted(waiting.items()):
+        run = f"run {holder['run_id']}" if holder.get("run_id") else "another run"
+        user = f" of user {holder['user']}" if holder.get("user") else ""
+        since = f" (since {holder['since']})" if holder.get("since") else ""
+        told.append(f"for {device}, held by {run}{user}{since}")
+    return f"waiting {', '.join(told)}" if told else None
 
 
 class Observer(Protocol):

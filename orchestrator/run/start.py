@@ -12,13 +12,11 @@ from typing import Any
 from orchestrator import job as jobs
 from orchestrator.archive import Archive, OpenRun, new_run_id
 from orchestrator.archive.files import write_whole
-from orchestrator.events import Fold, journal
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.plan import Plan
 from orchestrator.run import launchfile, record
-from orchestrator.run.coordinator import Coordinator, Ending, Outcome, conclude, outcome, tell
-from orchestrator.run.dealer import Dealer
-from orchestrator.run.hostrun import HostTask
+from orchestrator.run.ending import Outcome
+from orchestrator.run.follow import Way, follow_run
 from orchestrator.run.launchfile import Launch
 from orchestrator.run.observer import Observer
 from orchestrator.transport.base import Transport
@@ -51,13 +49,15 @@ def prepare(
     run_id = new_run_id(clock, random_bytes)
     environments = {host.name: resolve_environment(host, environ) for host in plan.hosts}
     items = jobs.queue_items(plan)
-    nonce = randomness.token_hex(16)
     tree = jobs.script_tree(plan)
     launch = Launch(
         run_id=run_id,
         hosts={host.name: host for host in plan.hosts},
         jobs={
-            host.name: {**jobs.build_job(plan, host, run_id, nonce).job, "wait_for_devices": wait_for_devices}
+            host.name: {
+                **jobs.build_job(plan, host, run_id, new_nonce()).job,
+                "wait_for_devices": wait_for_devices,
+            }
             for host in plan.hosts
         },
         items=items,
@@ -92,49 +92,15 @@ def carry_out(
     clock: Callable[[], float] = time.time,
 ) -> Outcome:
     """Launch a prepared run on its hosts and follow it to its end, or with `detach` until the hosts can go on alone."""
-    run, launch = prepared.run, prepared.launch
-    dealer = Dealer(list(launch.items), launch.hosts) if launch.hands is None else None
-    labels = {case.id: case.label for case in run.document().plan.cases}
-    fold = Fold(
-        placement=run.document().placement,
-        labels=labels,
-        run_id=run.run_id,
-        listener=None if dealer is None else _listener(dealer),
-    )
-    tasks = [
-        HostTask(
-            spec=spec,
-            run_id=run.run_id,
-            job=launch.jobs[name],
-            tree=prepared.tree,
-            items=launch.hand(name),
-            sealed=dealer is None,
-            secrets=prepared.secrets.get(name, {}),
-        )
-        for name, spec in launch.hosts.items()
-    ]
-    coordinator = Coordinator(
-        run, fold, tasks, items=launch.items, dealer=dealer, open_transport=open_transport,
-        observer=observer, lost_after_s=launch.lost_after_s,
+    return follow_run(
+        prepared.run, prepared.launch, tree=prepared.tree, secrets=prepared.secrets, way=Way.START,
+        open_transport=open_transport, observer=observer, detach=detach, clock=clock,
     )  # fmt: skip
-    return finish(run, fold, coordinator, detach=detach, clock=clock)
 
 
-def finish(
-    run: OpenRun, fold: Fold, coordinator: Coordinator, *, detach: bool, clock: Callable[[], float]
-) -> Outcome:
-    """Follow, then commit or leave; the run's lock is given back in any case."""
-    try:
-        ending = coordinator.follow(until_launched=detach)
-        if ending is Ending.DETACHED:
-            return outcome(run, fold, coordinator.views, state="detached")
-        return conclude(run, fold, coordinator.views, now_s=clock())
-    finally:
-        run.close()
-
-
-def _listener(dealer: Dealer) -> Callable[[str, journal.Event], None]:
-    return lambda host, event: tell(dealer, host, event)
+def new_nonce() -> str:
+    """What marks every process of one host's part of a run."""
+    return randomness.token_hex(16)
 
 
 def _hands(plan: Plan) -> dict[str, dict[str, list[str]]] | None:

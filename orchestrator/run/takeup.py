@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from orchestrator.archive import Archive, OpenRun, RunFolder, fold_run, read_document
 from orchestrator.errors import ArchiveError, HostError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.run import launchfile, record
-from orchestrator.run.coordinator import Coordinator, Outcome, tell
-from orchestrator.run.dealer import Dealer
-from orchestrator.run.hostrun import HostTask
-from orchestrator.run.observer import Observer
-from orchestrator.run.start import finish
+from orchestrator.run.ending import Outcome
+from orchestrator.run.follow import Way, follow_run
+from orchestrator.run.hostrun import NO_SUCH_RUN
+from orchestrator.run.observer import Observer, waiting_for
 from orchestrator.transport.base import Transport
 
 POLL_S = 0.5
@@ -31,46 +30,23 @@ def take_up(
     open_transport: Callable[[HostSpec], Transport],
     observer: Observer,
     environ: Mapping[str, str],
-    relaunch: bool,
+    way: Way,
     detach: bool = False,
-    cancel: bool = False,
     clock: Callable[[], float] = time.time,
 ) -> Outcome:
     """Follow an open run whose lock we hold from where its journals end here, then commit it.
 
-    With `relaunch`, a host whose agent is gone, or that never got its part, is given it (again): the agent takes up
-    its own journal, so that only what has no result is measured. With `cancel`, every host is told to stop.
+    To resume, a host whose agent is gone, or that never got its part, is given it (again): the agent takes up its own
+    journal, so that only what has no result is measured. For a run that was cancelled, see `tell_hosts_to_cancel`.
     """
     launch = launchfile.read(run.folder.path)
-    document = run.document()
-    dealer = Dealer(list(launch.items), launch.hosts) if launch.hands is None else None
-    fold = fold_run(
-        run.folder,
-        document,
-        listener=None if dealer is None else lambda host, event: tell(dealer, host, event),
-    )
-    tree = dict(script_files(run.folder.scripts))
-    tasks = [
-        HostTask(
-            spec=spec,
-            run_id=run.run_id,
-            job=launch.jobs[name],
-            tree=tree,
-            items=launch.hand(name),
-            sealed=dealer is None,
-            secrets=resolve_environment(spec, environ).secrets if relaunch else {},
-            offset=run.journal_size(name),
-            follow_only=not relaunch,
-        )
-        for name, spec in launch.hosts.items()
-    ]
-    coordinator = Coordinator(
-        run, fold, tasks, items=launch.items, dealer=dealer, open_transport=open_transport,
-        observer=observer, lost_after_s=launch.lost_after_s,
+    secrets = {}
+    if way is Way.RESUME:
+        secrets = {name: resolve_environment(spec, environ).secrets for name, spec in launch.hosts.items()}
+    return follow_run(
+        run, launch, tree=dict(script_files(run.folder.scripts)), secrets=secrets, way=way,
+        open_transport=open_transport, observer=observer, detach=detach, clock=clock,
     )  # fmt: skip
-    if cancel:
-        coordinator.cancel()
-    return finish(run, fold, coordinator, detach=detach, clock=clock)
 
 
 def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome:
@@ -117,11 +93,17 @@ def stored(archive: Archive, folder: RunFolder) -> Outcome:
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """What a host says of its part of a run right now."""
+    """What a host says of its part of a run right now: how its agent stands, what it measured, whom it waits for."""
 
     state: str
     error: str | None = None
     agent: str | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    waiting: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of `status --json`."""
+        return asdict(self)
 
 
 def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]) -> dict[str, HostAnswer]:
@@ -133,23 +115,28 @@ def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]
             answer = Dialogue(open_transport(spec), spec).status(launch.run_id)
         except HostError as error:
             return HostAnswer(error.state, str(error))
-        return HostAnswer("ok", agent=answer.state)
+        return HostAnswer("ok", agent=answer.state, counts=answer.counts, waiting=waiting_for(answer.waiting))
 
     return each_host(launch.hosts, ask)
 
 
-def tell_hosts_to_cancel(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]) -> list[str]:
-    """Cancel a run that another coordinator follows (it sees the hosts end, and commits); returns what failed."""
+def tell_hosts_to_cancel(
+    folder: RunFolder,
+    open_transport: Callable[[HostSpec], Transport],
+    hosts: Collection[str] | None = None,
+) -> list[str]:
+    """Stop a run on its hosts (or on those named), and wait until its workers are gone; returns what failed."""
     launch = launchfile.read(folder.path)
+    chosen = {name: spec for name, spec in launch.hosts.items() if hosts is None or name in hosts}
 
     def tell(spec: HostSpec) -> str | None:
         try:
             Dialogue(open_transport(spec), spec).cancel(launch.run_id)
         except HostError as error:
-            return str(error)
+            return None if error.step == NO_SUCH_RUN else str(error)
         return None
 
-    return [failure for failure in each_host(launch.hosts, tell).values() if failure]
+    return [failure for failure in each_host(chosen, tell).values() if failure]
 
 
 def each_host(hosts: Mapping[str, HostSpec], do: Callable[[HostSpec], T]) -> dict[str, T]:

@@ -205,6 +205,7 @@ def test_a_job_says_what_the_host_has_to_do(plan: MakePlan) -> None:
         "env": {"A": "1"},
         "devices": {"cpu": 2},
         "replicate_devices": True,
+        "replicate_models": False,
         "wait_for_devices": True,
         "jit_cache": "shared",
         "payloads": {"gemm": {"kind": "template", "script": "scripts/gemm.py"}},

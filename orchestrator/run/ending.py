@@ -1,0 +1,113 @@
+"""How a run stands when nobody follows it any more: left as it is, or committed with its gaps filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from orchestrator.archive import OpenRun, RunDocument, read_document
+from orchestrator.events import Expected, Fold, missing
+from orchestrator.model import Measurement, Status
+from orchestrator.run import record
+from orchestrator.run.hostrun import HostPhase
+from orchestrator.run.observer import HostView
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run as it stands: what `run`, `attach` and `resume` print."""
+
+    run_id: str
+    state: str
+    archive: str
+    counts: Mapping[str, int]
+    verdicts: Mapping[str, int]
+    hosts: Mapping[str, tuple[str, str | None]]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        return {
+            "run_id": self.run_id,
+            "state": self.state,
+            "archive": self.archive,
+            "counts": dict(self.counts),
+            "verdicts": dict(self.verdicts),
+            "hosts": {name: {"state": state, "error": error} for name, (state, error) in self.hosts.items()},
+        }
+
+
+def outcome(run: OpenRun, fold: Fold, views: Mapping[str, HostView], *, state: str) -> Outcome:
+    """The run as it stands now, still open."""
+    counts = fold.counts()
+    return Outcome(
+        run_id=run.folder.run_id,
+        state=state,
+        archive=str(run.folder.path),
+        counts=counts.statuses,
+        verdicts=counts.verdicts,
+        hosts=_words(views),
+    )
+
+
+def conclude(
+    run: OpenRun,
+    fold: Fold,
+    views: Mapping[str, HostView],
+    *,
+    cancelled: bool = False,
+    now_s: float,
+) -> Outcome:
+    """End a run whose hosts are all done: fill the gaps, commit it, and say how it stands.
+
+    A run that lacks results of a host which may have its part of it, and did not end in order, stays open: what that
+    host measured meanwhile can still come home, and `resume` measures the rest. `cancelled` ends it in any case."""
+    document = run.document()
+    states = _words(views)
+    cancelled = cancelled or any(view.ended == "cancelled" for view in views.values())
+    gaps = _gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
+    hosts = record.host_records(fold, states)
+    if (
+        gaps
+        and not cancelled
+        and any(view.begun and view.phase is not HostPhase.OK for view in views.values())
+    ):
+        run.update_run_document({"hosts": hosts, "state": "lost"})
+        return outcome(run, fold, views, state="lost")
+    usable = any(state == "ok" for state, _ in states.values())
+    state = "cancelled" if cancelled else "finished" if usable else "lost"
+    folder = run.commit(
+        chain(run.measurements(fold), gaps),
+        state,
+        ended_at=record.utc(now_s),
+        changes={"hosts": hosts, "environments": fold.environments},
+    )
+    final = read_document(folder.run_json)
+    return Outcome(folder.run_id, state, str(folder.path), final.counts, final.verdicts, states)
+
+
+def _words(views: Mapping[str, HostView]) -> dict[str, tuple[str, str | None]]:
+    """The states of `--json`: a host that is still at work is `ok`, one that nobody waits for any more is `lost`."""
+    words: dict[str, tuple[str, str | None]] = {}
+    for name, view in views.items():
+        if view.overdue:
+            words[name] = (str(HostPhase.LOST), f"{name}: {view.detail}")
+        elif view.phase.final and view.phase is not HostPhase.OK:
+            words[name] = (str(view.phase), view.detail)
+        else:
+            words[name] = (str(HostPhase.OK), None)
+    return words
+
+
+def _gaps(
+    document: RunDocument, fold: Fold, states: Mapping[str, tuple[str, str | None]], status: Status
+) -> list[Measurement]:
+    def reason(item: Expected) -> str:
+        state, error = states.get(item.host, ("ok", None))
+        if status is Status.CANCELLED:
+            return "the run was cancelled before this was measured"
+        return f"host {state}: {error}" if state != "ok" else "the host ended without this measurement"
+
+    wanted = record.expected(document, fold)
+    return list(missing(wanted, fold, run_id=document.run_id, status=status, reason=reason))

@@ -1,0 +1,135 @@
+"""Following a run whose lock we hold, from its start or from wherever it stands, to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from orchestrator.archive import OpenRun
+from orchestrator.events import Fold
+from orchestrator.inventory import HostSpec
+from orchestrator.run import record
+from orchestrator.run.coordinator import Coordinator, Ending
+from orchestrator.run.dealing import Dealing
+from orchestrator.run.ending import Outcome, conclude, outcome
+from orchestrator.run.homecoming import bring_collected, collects
+from orchestrator.run.hostrun import BEFORE_BYTES, HostPhase, HostTask
+from orchestrator.run.launchfile import Launch
+from orchestrator.run.observer import HostView, Observer
+from orchestrator.transport.base import Transport
+
+CANCEL_PATIENCE_S = 20.0
+"""A cancelled run waits so long for a host that does not answer."""
+
+
+class Way(Enum):
+    """`START` a new run, `FOLLOW` an open one, `RESUME` it (what is gone is started again), or follow a `CANCEL`led one
+    to its end."""
+
+    START = "start"
+    FOLLOW = "follow"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+    @property
+    def launches(self) -> bool:
+        """Whether hosts are given their part of the run."""
+        return self in (Way.START, Way.RESUME)
+
+
+def follow_run(
+    run: OpenRun,
+    launch: Launch,
+    *,
+    tree: Mapping[str, bytes],
+    secrets: Mapping[str, Mapping[str, str]],
+    way: Way,
+    open_transport: Callable[[HostSpec], Transport],
+    observer: Observer,
+    detach: bool = False,
+    clock: Callable[[], float] = time.time,
+) -> Outcome:
+    """Follow the hosts from where their journals end here, then commit or leave the run; its lock is given back in any
+    case. With `detach`, only until the hosts can go on alone."""
+    try:
+        dealing = Dealing(launch.items, list(launch.hosts)) if launch.hands is None else None
+        coordinator = Coordinator(run, dealing=dealing, observer=observer)
+        unused = [] if way.launches else _found_useless(run)
+        tasks = [
+            _task(run, launch, coordinator.fold, name, way, tree, secrets.get(name, {}))
+            for name in launch.hosts
+            if name not in {view.name for view in unused}
+        ]
+        patience_s = CANCEL_PATIENCE_S if way is Way.CANCEL else launch.lost_after_s
+        coordinator.employ(tasks, open_transport=open_transport, lost_after_s=patience_s, unused=unused)
+        if coordinator.follow(until_launched=detach) is Ending.DETACHED:
+            left = outcome(run, coordinator.fold, coordinator.views, state="detached")
+            run.update_run_document({"hosts": record.host_records(coordinator.fold, left.hosts)})
+            return left
+        return conclude(run, coordinator.fold, coordinator.views, cancelled=way is Way.CANCEL, now_s=clock())
+    finally:
+        run.close()
+
+
+def _task(
+    run: OpenRun,
+    launch: Launch,
+    fold: Fold,
+    name: str,
+    way: Way,
+    tree: Mapping[str, bytes],
+    secrets: Mapping[str, str],
+) -> HostTask:
+    job = launch.jobs[name]
+    if way is Way.RESUME:
+        job = {**job, "wait_for_devices": True}
+    offset = run.journal_size(name)
+    return HostTask(
+        spec=launch.hosts[name],
+        run_id=run.run_id,
+        job=job,
+        tree=tree,
+        items=partial(_hand, launch, fold, name, run.document().placement),
+        sealed=launch.hands is not None,
+        secrets=secrets,
+        offset=offset,
+        before=_end_of(run, name, offset),
+        base=fold.host(name).base if offset else 0,
+        begun=way is not Way.START,
+        follow_only=not way.launches,
+        at_end=partial(bring_collected, run, name) if collects(job) else None,
+    )
+
+
+def _hand(launch: Launch, fold: Fold, host: str, placement: str) -> Sequence[Mapping[str, Any]]:
+    """The cases a host is launched with, without what is known to be measured there (its own journal may be lost).
+
+    Where a case is measured on each of several devices, or models of them, the host's own journal has to tell."""
+    models = {device.model for device in fold.host(host).devices}
+    several = placement == "replicate_devices" or len(models) > 1
+    measured: Mapping[str, set[str]] = {} if several else fold.measured(host)
+    return [
+        {**item, "done": [b for b in item["backends"] if b in measured.get(item["case_id"], ())]}
+        for item in launch.hand(host)
+    ]
+
+
+def _found_useless(run: OpenRun) -> list[HostView]:
+    """Hosts that could not be used when the run began: it goes on without them until it is resumed."""
+    bad = (HostPhase.UNREACHABLE, HostPhase.REFUSED, HostPhase.UNUSABLE)
+    return [
+        HostView(name, HostPhase(host.state), host.error)
+        for name, host in run.document().hosts.items()
+        if host.state in bad and not run.journal_size(name)
+    ]
+
+
+def _end_of(run: OpenRun, host: str, size: int) -> bytes:
+    if not size:
+        return b""
+    with run.folder.events(host).open("rb") as journal:
+        journal.seek(max(0, size - BEFORE_BYTES))
+        return journal.read()
