@@ -112,8 +112,8 @@ def make_archive(folder: Path, runs: int, rows: int) -> None:
             print(f"\r{number} of {runs} runs", end="", file=sys.stderr)
 
 
-def ask(archive: Path, sql: str) -> tuple[float, int, str]:
-    """Wall seconds, peak bytes and answer of one `farbench query`, as a process of its own on two cores."""
+def ask(archive: Path, sql: str) -> tuple[float, int, float]:
+    """Wall seconds, peak bytes and processor seconds of one `farbench query`, as a process of its own on two cores."""
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:2]))
     argv = [
         "taskset",
@@ -135,8 +135,7 @@ def ask(archive: Path, sql: str) -> tuple[float, int, str]:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise SystemExit(f"farbench query failed with {process.returncode}")
-        answer.seek(0)
-        return wall, usage.ru_maxrss * 1024, answer.read().decode()
+        return wall, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
 
 
 def add_a_run(archive: Path, number: int, rows: int) -> float:
@@ -184,7 +183,11 @@ def judge(work: Path, runs: int) -> int:
         taken = [ask(work / "full", asked) for _ in range(5)]
         wall, peak = min(t[0] for t in taken), max(t[1] for t in taken)  # what others do only adds time
         held &= wall <= LIMIT_S and peak <= LIMIT_BYTES
-        print(f"{what:24} {wall / LIMIT_S:6.2f} of {LIMIT_S:g} s   {peak / LIMIT_BYTES:6.2f} of 2 GB")
+        cpu = min(t[2] for t in taken)
+        print(
+            f"{what:22} {wall / LIMIT_S:5.2f} of {LIMIT_S:g} s   {cpu / 2 / LIMIT_S:5.2f} of what two idle cores can do"
+            f" in them   {peak / LIMIT_BYTES:5.2f} of 2 GB"
+        )
     pairs = [(add_a_run(work / "empty", i, 2000), add_a_run(work / "full", i, 2000)) for i in range(9)]
     ratio = statistics.median(b for _, b in pairs) / statistics.median(a for a, _ in pairs)
     held &= ratio <= LIMIT_RATIO

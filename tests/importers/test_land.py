@@ -146,3 +146,21 @@ def test_the_command(archive: Archive, farbench):
     for wrong in (["--param", "tp"], ["--param", "tp=[1"], ["--format", "xml"]):
         done = farbench("import", DATA / "vllm-latency.json", *wrong)
         assert (done.code, "Traceback" in done.stderr) == (2, False)
+
+
+def test_two_runs_of_another_tool_compare(archive: Archive, farbench, tmp_path: Path):
+    """The same benchmark, once six times as slow: matched by case, backend, device and timer, and found slower."""
+    suite = json.loads((DATA / "pyperf.json").read_text())
+    for name, factor in (("before.json", 1.0), ("after.json", 6.0)):
+        for benchmark in suite["benchmarks"]:
+            for i, run in enumerate(benchmark["runs"]):
+                run["values"] = [factor * (1e-5 + 1e-8 * (i * 20 + j)) for j in range(20)]
+        (tmp_path / name).write_text(json.dumps(suite))
+    runs = [
+        farbench("import", name, "--device", "EPYC").stdout.strip() for name in ("before.json", "after.json")
+    ]
+    done = farbench("compare", *runs, "--json")
+    assert done.code == 5, done.stderr
+    answer = done.json()
+    assert (answer["counts"]["slower"], answer["left_out"]) == (2, [])
+    assert [round(pair["change_percent"]) for pair in answer["pairs"]] == [500, 500]
