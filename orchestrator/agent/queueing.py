@@ -22,7 +22,6 @@ from typing import (
 
 from .wire import dump
 
-
 Released = Dict[Optional[str], List[str]]
 """Ids of cases that were taken out, each once, by the device model they were asked for."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from orchestrator.errors import HostRefused
 from orchestrator.transport.ssh_config_file import read_ssh_config
-from orchestrator.transport.target import HostSpec, Target, Warn
+from orchestrator.transport.target import KEEPALIVE_S, SILENCE_S, HostSpec, Target, Warn
 
 Settings = Mapping[str, Sequence[str]]
 """Lower-case option → its values in order, as `ssh -G` prints them."""
@@ -78,6 +78,7 @@ class _Resolver:
         identities, named = self._identities(settings, tokens)
         strictness = (_first(settings, "stricthostkeychecking") or "ask").lower()
         is_jump = depth > 0
+        keepalive_s, silence_s = _patience(settings)
         jump, command = self._way(settings, jumps, tokens, depth)
         return Target(
             name=name,
@@ -97,7 +98,8 @@ class _Resolver:
             jump=jump,
             proxy_command=command,
             connect_timeout_s=_seconds(_first(settings, "connecttimeout"), 15.0),
-            keepalive_s=min(_seconds(_first(settings, "serveraliveinterval"), 10.0), 10.0),
+            keepalive_s=keepalive_s,
+            silence_s=silence_s,
             address_family=_first(settings, "addressfamily") or "any",
         )
 
@@ -250,6 +252,16 @@ def _fill(text: str, tokens: Mapping[str, str]) -> str:
 def _first(settings: Settings, key: str) -> str | None:
     values = settings.get(key)
     return values[0] if values and values[0] else None
+
+
+def _patience(settings: Settings) -> tuple[float, float]:
+    """How often a quiet host is asked for a sign of life, and after how long without one its link is given up: as the
+    ssh config says, but at most `KEEPALIVE_S` and `SILENCE_S`."""
+    interval_s = _seconds(_first(settings, "serveraliveinterval"), 0.0)
+    if interval_s <= 0:
+        return KEEPALIVE_S, SILENCE_S
+    most = _seconds(_first(settings, "serveralivecountmax"), 3.0)
+    return min(interval_s, KEEPALIVE_S), min(interval_s * max(most, 1.0), SILENCE_S)
 
 
 def _seconds(value: str | None, default: float) -> float:

@@ -18,7 +18,6 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """What may be on its way on one channel: 80 MB/s over a round trip of 100 ms (paramiko's 2 MiB: 20 MB/s)."""
-SILENCE_S = 30
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _CERTIFICATE_ALGORITHMS = (
     "ssh-ed25519-cert-v01@openssh.com", "ecdsa-sha2-nistp256-cert-v01@openssh.com",

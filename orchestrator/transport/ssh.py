@@ -22,7 +22,7 @@ from orchestrator.transport.link import Link, command_link, tcp_link
 from orchestrator.transport.login import Login
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
-from orchestrator.transport.session import SILENCE_S, Session
+from orchestrator.transport.session import Session
 from orchestrator.transport.target import Target, Warn
 
 RETRY_FOR_S = 30.0
@@ -58,7 +58,7 @@ class SshTransport:
         self._warn = warn
         self._jump = jump
         self._keepalive_s = target.keepalive_s
-        self._silence_s = SILENCE_S
+        self._silence_s = target.silence_s
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._opening: Link | None = None

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Protocol
 
 Warn = Callable[[str], None]
+KEEPALIVE_S = 10.0
+SILENCE_S = 30.0
+"""A link on which nothing arrives for so long, not even answers to keepalives, is given up."""
 
 
 class HostSpec(Protocol):
@@ -83,7 +86,8 @@ class Target:
     proxy_command: str | None = None
     connect_timeout_s: float = 15.0
     address_family: str = "any"
-    keepalive_s: float = 10.0
+    keepalive_s: float = KEEPALIVE_S
+    silence_s: float = SILENCE_S
 
     @property
     def key_host(self) -> tuple[str, int]:
