@@ -48,12 +48,17 @@ class Folder:
         return os.fdopen(fd, "rb")
 
     def collect(self, patterns: Sequence[str]) -> None:
-        """Keep the files that match: plain files of this folder that were not put there by us. Raises OSError."""
+        """Keep the files that match: plain files of this folder that were not put there by us. Raises OSError.
+
+        They are moved, so a link to a folder elsewhere is never followed: what lies there is not ours."""
+        home = os.path.realpath(self.path)
         shutil.rmtree(self._collected, ignore_errors=True)
         for pattern in patterns:
             wanted = os.path.join(glob.escape(self.path), checked_relative(native(pattern)))
             for path in sorted(glob.glob(wanted, recursive=True)):
                 if not os.path.isfile(path) or os.path.islink(path) or self._given.get(path) == _state(path):
+                    continue
+                if os.path.realpath(path) != os.path.join(home, os.path.relpath(path, self.path)):
                     continue
                 target = os.path.join(self._collected, os.path.relpath(path, self.path))
                 os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
