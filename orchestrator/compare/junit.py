@@ -8,17 +8,18 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from orchestrator.compare import phrases
-from orchestrator.compare.values import Comparison, LeftOut, Outcome, Pair
+from orchestrator.compare.values import Comparison, LeftOut, Outcome, Pair, Subject
 from orchestrator.wording import visible
 
 
 def render(comparison: Comparison) -> str:
     """The document. Characters that XML cannot hold are shown as escapes."""
     root = ET.Element("testsuites", name="farbench compare")
+    crowd = phrases.crowded(comparison)
     for heading, pairs in phrases.groups(comparison):
         suite = ET.SubElement(root, "testsuite", name=heading)
         for pair in pairs:
-            _pair(suite, pair)
+            _pair(suite, pair, crowd)
     if comparison.left_out:
         suite = ET.SubElement(root, "testsuite", name="left out")
         for missing in comparison.left_out:
@@ -36,13 +37,13 @@ def render(comparison: Comparison) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _pair(suite: ET.Element, pair: Pair) -> None:
+def _pair(suite: ET.Element, pair: Pair, crowd: frozenset[Subject]) -> None:
     match = pair.match
     case = ET.SubElement(
         suite,
         "testcase",
         classname=visible(match.payload),
-        name=f"{phrases.label(match)} · {visible(match.subject.backend)}",
+        name=f"{phrases.label(match, crowd)} · {visible(match.subject.backend)}",
         time=f"{match.b.median_us / 1e6:.9f}",
     )
     said = "\n".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from orchestrator.compare import phrases
-from orchestrator.compare.values import Comparison, Outcome, Pair
+from orchestrator.compare.values import Comparison, Outcome, Pair, Subject
 from orchestrator.report.markdown import escaped, grid
 
 _MARKS = {Outcome.SLOWER: "🔴", Outcome.FASTER: "🟢", Outcome.UNCLEAR: "⚪", Outcome.SAME: ""}
@@ -29,13 +29,14 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield f"- B: {escaped(phrases.side(comparison.b))}"
     for line in phrases.summary(comparison):
         yield f"- {escaped(line)}"
+    crowd = phrases.crowded(comparison)
     for heading, pairs in phrases.groups(comparison):
-        yield from _group(heading, pairs)
+        yield from _group(heading, pairs, crowd)
     yield from _folded("Left out", [phrases.left_out(missing) for missing in comparison.left_out])
     yield from _folded("Not the same on both sides", phrases.changed(comparison))
 
 
-def _group(heading: str, pairs: list[Pair]) -> Iterator[str]:
+def _group(heading: str, pairs: list[Pair], crowd: frozenset[Subject]) -> Iterator[str]:
     changed = [pair for pair in pairs if pair.outcome in (Outcome.SLOWER, Outcome.FASTER)]
     others = [pair for pair in pairs if pair.outcome not in (Outcome.SLOWER, Outcome.FASTER)]
     notes: list[str] = []
@@ -43,7 +44,7 @@ def _group(heading: str, pairs: list[Pair]) -> Iterator[str]:
     yield f"#### {escaped(heading)}"
     if changed:
         yield ""
-        yield from _table(changed, notes)
+        yield from _table(changed, notes, crowd)
     if others:
         counts = ", ".join(
             f"{sum(pair.outcome is outcome for pair in others)} {outcome.value}"
@@ -52,7 +53,7 @@ def _group(heading: str, pairs: list[Pair]) -> Iterator[str]:
         yield ""
         yield f"<details{'' if changed else ' open'}><summary>{counts}</summary>"
         yield ""
-        yield from _table(others, notes)
+        yield from _table(others, notes, crowd)
         yield ""
         yield "</details>"
     yield ""
@@ -62,10 +63,10 @@ def _group(heading: str, pairs: list[Pair]) -> Iterator[str]:
         yield f"- [{position}] {escaped(note)}"
 
 
-def _table(pairs: list[Pair], notes: list[str]) -> Iterator[str]:
+def _table(pairs: list[Pair], notes: list[str], crowd: frozenset[Subject]) -> Iterator[str]:
     rows = []
     for pair in pairs:
-        row = phrases.cells(pair, notes)
+        row = phrases.cells(pair, notes, crowd)
         row[-1] = f"{_MARKS[pair.outcome]} {row[-1]}".strip()
         rows.append(row)
     yield from grid(phrases.COLUMNS, rows, phrases.NUMERIC)

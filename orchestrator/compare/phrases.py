@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.compare.values import Comparison, LeftOut, Match, Outcome, Pair, SideLine
+from orchestrator.compare.values import Comparison, LeftOut, Match, Outcome, Pair, SideLine, Subject
 from orchestrator.wording import number, visible
 
 LABEL_LENGTH = 120
@@ -73,12 +74,18 @@ def _heading(match: Match) -> str:
     return visible(f"{match.payload} on {subject.device_model or 'no device'} · {conditions}")
 
 
-def cells(pair: Pair, notes: list[str]) -> list[str]:
+def crowded(comparison: Comparison) -> frozenset[Subject]:
+    """What was measured on several devices, so that its rows must say where."""
+    counts = Counter(pair.match.subject for pair in comparison.pairs)
+    return frozenset(subject for subject, count in counts.items() if count > 1)
+
+
+def cells(pair: Pair, notes: list[str], crowd: frozenset[Subject] = frozenset()) -> list[str]:
     """A row of the table, in the order of `COLUMNS`; what has to be said of it is added to `notes`."""
     match = pair.match
     interval = "" if pair.low is None else f"{percent(pair.low)} … {percent(pair.high)}"
     return [
-        label(match),
+        label(match, crowd),
         visible(match.subject.backend, LABEL_LENGTH),
         number(match.a.median_us),
         number(match.b.median_us),
@@ -89,9 +96,10 @@ def cells(pair: Pair, notes: list[str]) -> list[str]:
     ]
 
 
-def label(match: Match) -> str:
-    """A case, with the row that tells it from others of one program."""
-    return visible(" ".join(p for p in (match.label, match.subject.row) if p), LABEL_LENGTH)
+def label(match: Match, crowd: frozenset[Subject]) -> str:
+    """A case, with the row that tells it from others of one program, and the place where it was measured in several."""
+    place = f"@ {match.b.host} {match.b.device_uuid}" if match.subject in crowd else ""
+    return visible(" ".join(p for p in (match.label, match.subject.row, place) if p), LABEL_LENGTH)
 
 
 def remarks(pair: Pair) -> str:

@@ -21,7 +21,7 @@ from orchestrator.compare.pairing import canonical_row
 from orchestrator.compare.values import PastTime, Subject
 from orchestrator.model import Measurement
 
-NEWEST_RUNS = 60
+NEWEST_RUNS = 40
 """How many earlier times of one thing on one device count: older ones are of another day's machine."""
 
 
@@ -88,6 +88,14 @@ def read_past(
         conditions.append(f"run_id NOT IN ({_texts(excluded)})")
     answer = query(archive, _PAST.format(conditions=" AND ".join(conditions), newest=int(newest)))
     return Past(tuple(map(_past_time, answer.rows)), tuple(answer.warnings))
+
+
+def read_cases(archive: Archive) -> tuple[tuple[str, str], ...]:
+    """(id, label) of every case that any run of the archive has a time of."""
+    from orchestrator.archive.query import query
+
+    sql = "SELECT DISTINCT case_id, label FROM results WHERE timing IS NOT NULL ORDER BY ALL"
+    return tuple((str(case_id), str(label)) for case_id, label in query(archive, sql).rows)
 
 
 _PAST = """

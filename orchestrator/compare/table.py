@@ -11,7 +11,7 @@ from rich.text import Text
 
 from orchestrator.compare import phrases
 from orchestrator.compare.trend import History, Series
-from orchestrator.compare.values import Comparison, Outcome, Pair
+from orchestrator.compare.values import Comparison, Outcome, Pair, Subject
 from orchestrator.wording import number, visible
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.UNCLEAR: "yellow", Outcome.SAME: ""}
@@ -37,7 +37,7 @@ class ComparisonTable:
             yield Text("")
             yield Text(heading, style="bold")
             notes: list[str] = []
-            yield _pairs(pairs, notes, options.max_width)
+            yield _pairs(pairs, notes, phrases.crowded(comparison), options.max_width)
             for line in phrases.legend(pairs):
                 yield Text(line, style="dim")
             for position, note in enumerate(notes, 1):
@@ -46,7 +46,7 @@ class ComparisonTable:
         yield from _listed("not the same on both sides", phrases.changed(comparison))
 
 
-def _pairs(pairs: list[Pair], notes: list[str], width: int) -> Table:
+def _pairs(pairs: list[Pair], notes: list[str], crowd: frozenset[Subject], width: int) -> Table:
     """The rows; in a narrow terminal the backend stands under the case, and the interval is left out."""
     is_narrow = width < _WIDE
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
@@ -55,7 +55,7 @@ def _pairs(pairs: list[Pair], notes: list[str], width: int) -> Table:
             justify: JustifyMethod = "right" if position in phrases.NUMERIC else "left"
             table.add_column(column, justify=justify, overflow="fold", no_wrap=position > 1)
     for pair in pairs:
-        cells = phrases.cells(pair, notes)
+        cells = phrases.cells(pair, notes, crowd)
         if is_narrow:
             cells[0] += f"\n  {cells[1]}"
             cells = [cell for position, cell in enumerate(cells) if position not in _LEFT_OUT_WHEN_NARROW]

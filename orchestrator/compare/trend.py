@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from math import exp, log
 
 from orchestrator.archive import Archive
-from orchestrator.compare.reading import read_past
+from orchestrator.compare.reading import read_cases, read_past
 from orchestrator.compare.values import PastTime, Subject
 from orchestrator.errors import NothingToDo
 from orchestrator.statistics import MAD_TO_DEVIATION, segments
@@ -61,16 +61,14 @@ def history(archive: Archive, case: str, *, backend: str | None = None) -> Histo
 
     Of each series the newest 400 runs. Raises `NothingToDo` when no run has a time of such a case.
     """
-    past = read_past(archive, newest=NEWEST_RUNS)
-    chosen = [
-        time
-        for time in past.times
-        if case in (time.subject.case_id, time.label)
-        or fnmatchcase(time.subject.case_id, case)
-        or fnmatchcase(time.label, case)
-    ]
-    backends = sorted({time.subject.backend for time in chosen})
-    chosen = [time for time in chosen if backend in (None, time.subject.backend)]
+    found = {
+        case_id
+        for case_id, label in read_cases(archive)
+        if case in (case_id, label) or fnmatchcase(case_id, case) or fnmatchcase(label, case)
+    }
+    past = read_past(archive, case_ids=sorted(found), newest=NEWEST_RUNS)
+    backends = sorted({time.subject.backend for time in past.times})
+    chosen = [time for time in past.times if backend in (None, time.subject.backend)]
     if not chosen:
         known = f" with the backend {backend}; there are {', '.join(backends)}" if backends else ""
         raise NothingToDo(f"no run in {archive.path} has a time of a case {case!r}{known}")
