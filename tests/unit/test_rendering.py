@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.errors import FileError, UsageError
-from orchestrator.rendering import Catalogue, Header, Template, harness_files, render
+from orchestrator.rendering import Catalogue, Header, Template, harness_files, render, script_name
 from orchestrator.rendering.scripts import literal
 
 HEADER = """\
@@ -239,3 +239,17 @@ def test_the_harness_travels_as_python_files() -> None:
     files = harness_files()
     assert "harness/__init__.py" in files
     assert all(name.startswith("harness/") and name.endswith(".py") for name in files)
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ("gemm_fp4", "gemm_fp4.py"),
+        ("my-own.v2", "my-own.v2.py"),
+        ("copy", "copy_payload.py"),
+        ("random", "random_payload.py"),
+        ("torch", "torch_payload.py"),
+    ],
+)
+def test_a_script_never_hides_a_module_that_others_import(payload: str, expected: str) -> None:
+    assert script_name(payload) == expected
