@@ -36,6 +36,7 @@ MODULES = {
     "host_commands": ("hosts", "gc"),
     "doctor_commands": ("doctor", "setup"),
     "run_commands": ("run", "status", "attach", "cancel", "resume"),
+    "log_commands": ("logs", "pull"),
     "runs_command": ("runs",),
     "archive_commands": ("report", "query"),
     "compare_commands": ("compare", "history"),
