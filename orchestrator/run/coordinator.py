@@ -20,7 +20,7 @@ from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.dealing import Dealing
 from orchestrator.run.hostrun import Changed, Chunk, HostPhase, HostRun, HostTask, News
-from orchestrator.run.observer import HostView, Observer, waiting_for
+from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
 
 TICK_S = 0.1
@@ -105,6 +105,11 @@ class Coordinator:
             self._expected = (known, sum(1 for _ in record.expected(self._document, self.fold)))
         return self._expected[1]
 
+    def clock_offsets(self) -> dict[str, float]:
+        """Seconds by which hosts' clocks are ahead of ours, as far as that is known."""
+        known = {name: host.clock_offset_s for name, host in self._hosts.items()}
+        return {name: round(offset_s, 3) for name, offset_s in known.items() if offset_s is not None}
+
     def _take_in(self) -> None:
         """Wait for a word from a host, give others a moment to come in too, and handle all of them.
 
@@ -158,7 +163,8 @@ class Coordinator:
         """Tell the observer of hosts that have changed, or have begun to wait for somebody else's run."""
         for name, view in self.views.items():
             if view.phase is HostPhase.RUNNING and (state := self.fold.hosts.get(name)) is not None:
-                view = replace(view, detail=waiting_for(state.waiting))
+                offset_s = self._hosts[name].clock_offset_s
+                view = replace(view, detail=waiting_for(state.waiting) or skew(offset_s))
             if view != self._told.get(name):
                 self._told[name] = view
                 self._observer.host_changed(view)

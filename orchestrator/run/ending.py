@@ -56,6 +56,7 @@ def conclude(
     fold: Fold,
     views: Mapping[str, HostView],
     *,
+    clock_offsets: Mapping[str, float],
     cancelled: bool = False,
     now_s: float,
 ) -> Outcome:
@@ -67,7 +68,7 @@ def conclude(
     states = _words(views)
     cancelled = cancelled or any(view.ended == "cancelled" for view in views.values())
     gaps = _gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
-    hosts = record.host_records(fold, states)
+    hosts = record.host_records(fold, states, clock_offsets)
     if (
         gaps
         and not cancelled

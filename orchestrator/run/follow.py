@@ -67,9 +67,13 @@ def follow_run(
         coordinator.employ(tasks, open_transport=open_transport, lost_after_s=patience_s, unused=unused)
         if coordinator.follow(until_launched=detach) is Ending.DETACHED:
             left = outcome(run, coordinator.fold, coordinator.views, state="detached")
-            run.update_run_document({"hosts": record.host_records(coordinator.fold, left.hosts)})
+            hosts = record.host_records(coordinator.fold, left.hosts, coordinator.clock_offsets())
+            run.update_run_document({"hosts": hosts})
             return left
-        return conclude(run, coordinator.fold, coordinator.views, cancelled=way is Way.CANCEL, now_s=clock())
+        return conclude(
+            run, coordinator.fold, coordinator.views, clock_offsets=coordinator.clock_offsets(),
+            cancelled=way is Way.CANCEL, now_s=clock(),
+        )  # fmt: skip
     finally:
         run.close()
 

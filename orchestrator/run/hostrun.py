@@ -132,8 +132,12 @@ class HostRun:
         *,
         lost_after_s: float,
         clock: Callable[[], float] = time.monotonic,
+        utc: Callable[[], float] = time.time,
     ) -> None:
         self.task = task
+        self.clock_offset_s: float | None = None
+        """How far the host's clock is ahead of ours, at most a message's way too little."""
+        self._utc = utc
         self._open_transport = open_transport
         self._outbox = outbox
         self._session = Session(session, claim=True)
@@ -286,6 +290,8 @@ class HostRun:
             case Launched():
                 self._launched = True
             case Alive():
+                ahead_s = message.time - self._utc()
+                self.clock_offset_s = max(ahead_s, self.clock_offset_s or ahead_s)
                 self._session = Session(self._session.token)
                 if self._current_at is None:
                     self._current_at = self._offset + message.behind

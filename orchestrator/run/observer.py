@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
 from orchestrator.run.hostrun import HostPhase
+
+SKEW_TOLD_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,14 @@ def waiting_for(waiting: Mapping[str, Mapping[str, Any]]) -> str | None:
         since = f" (since {holder['since']})" if holder.get("since") else ""
         told.append(f"for {device}, held by {run}{user}{since}")
     return f"waiting {', '.join(told)}" if told else None
+
+
+def skew(offset_s: float | None) -> str | None:
+    """That a host's clock is wrong (or ours), in words; None when it is right enough. Durations never depend on it."""
+    if offset_s is None or abs(offset_s) < SKEW_TOLD_S:
+        return None
+    way = "ahead of" if offset_s > 0 else "behind"
+    return f"its clock is {timedelta(seconds=round(abs(offset_s)))} h {way} this machine's; its times are its own"
 
 
 class Observer(Protocol):

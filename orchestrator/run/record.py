@@ -93,8 +93,11 @@ def expected(record: RunDocument, fold: Fold) -> Iterator[Expected]:
                 yield Expected(case, backend, placement.host, device)
 
 
-def host_records(fold: Fold, states: Mapping[str, tuple[str, str | None]]) -> dict[str, dict[str, Any]]:
-    """The `hosts` of `run.json` from (state, error) by host and what their journals told."""
+def host_records(
+    fold: Fold, states: Mapping[str, tuple[str, str | None]], clock_offsets: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """The `hosts` of `run.json` from (state, error) by host, what their journals told, and the seconds by which their
+    clocks were ahead of ours."""
     return {
         name: {
             "state": state,
@@ -102,6 +105,7 @@ def host_records(fold: Fold, states: Mapping[str, tuple[str, str | None]]) -> di
             "devices": [d.model_dump() for d in fold.host(name).devices],
             "agent": fold.host(name).identity,
             "problems": list(fold.host(name).problems),
+            "clock_offset_s": clock_offsets.get(name),
         }
         for name, (state, error) in states.items()
     }
