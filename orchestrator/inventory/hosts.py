@@ -93,7 +93,8 @@ class HostSpec(_Spec):
     env: dict[str, EnvironmentValue] = Field(default_factory=dict)
     tags: Strings = ()
     launcher: Launcher = Launcher()
-    transport: NonEmpty = "ssh"
+    transport: Literal["ssh", "openssh"] = "ssh"
+    """Who speaks SSH: farbench itself, or the system's `ssh` client."""
     insecure: bool = False
     jit_cache: Literal["shared", "private"] = "shared"
     """Where compilers of payloads keep what they make: with the user's other programs, or apart for each worker."""

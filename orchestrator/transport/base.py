@@ -55,6 +55,8 @@ class Process(Protocol):
     def wait(self, timeout_s: float | None = None) -> tuple[int | None, str | None]:
         """(exit status, signal name as in RFC 4254: `KILL`) after the command ended; (None, None) for a lost link.
 
+        The name is `unknown` where the transport is not told which signal it was.
+
         Standard output that was not read is thrown away. Raises `TimeoutError`."""
 
     def close(self) -> None:

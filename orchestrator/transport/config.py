@@ -42,7 +42,7 @@ def resolve(spec: HostSpec, *, environ: Mapping[str, str], warn: Warn) -> Target
     """The SSH settings of a host. Raises `HostRefused` with the ssh client's own message when it refuses the config."""
     return _Resolver(spec, environ, warn).target(
         name=spec.name,
-        address=spec.address or spec.name,
+        address=_bare(spec.address or spec.name),
         user=spec.user,
         port=spec.port,
         jumps=spec.proxy_jump,
@@ -90,7 +90,8 @@ class _Resolver:
             identities_only=_first(settings, "identitiesonly") in ("yes", "true"),
             agent_socket=self._agent_socket(settings),
             known_hosts=self._known_hosts(settings, tokens),
-            ssh_command=self._ssh_command(address, user, port, jumps),
+            ssh_command=shlex.join(self._words(address, user, port, jumps)),
+            ssh_words=tuple(self._words(address, user, port, None if jump else jumps)),
             key_alias=_first(settings, "hostkeyalias"),
             accept_new=strictness == "accept-new",
             insecure=self._spec.insecure and not is_jump,
@@ -148,15 +149,19 @@ class _Resolver:
             own if own.exists() else Path("none")
         )  # HOME is elsewhere: keep the ssh client from the account's file
 
-    def _ssh_command(self, address: str, user: str | None, port: int | None, jumps: str | None) -> str:
+    def _words(self, address: str, user: str | None, port: int | None, jumps: str | None) -> list[str]:
+        """The command of an ssh client that reaches the host in the same way."""
         words = ["ssh"]
         config = self._config_file()
         words += ["-F", str(config)] if config else []
         words += ["-p", str(port)] if port else []
         words += ["-J", jumps] if jumps else []
+        if self._spec.identity_file is not None:
+            words += ["-i", _literal(self._expand(str(self._spec.identity_file), {}))]
         if self._spec.known_hosts is not None:
-            words += ["-o", f"UserKnownHostsFile={self._expand(str(self._spec.known_hosts), {})}"]
-        return shlex.join([*words, f"{user}@{address}" if user else address])
+            known = self._expand(str(self._spec.known_hosts), {})
+            words += ["-o", f"UserKnownHostsFile={_quoted(known)}"]
+        return [*words, f"{user}@{address}" if user else address]
 
     def _identities(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[tuple[Path, ...], bool]:
         if self._spec.identity_file is not None:
@@ -221,6 +226,22 @@ class _Resolver:
 
     def _refusal(self, message: str) -> HostRefused:
         return HostRefused(self._spec.name, message, step="ssh config")
+
+
+def _bare(address: str) -> str:
+    """An IPv6 address without the brackets that people write around it."""
+    return address[1:-1] if re.fullmatch(r"\[[^\[\]]*:[^\[\]]*\]", address) else address
+
+
+def _literal(path: Path) -> str:
+    """A path as an option of ssh that takes %-tokens."""
+    return str(path).replace("%", "%%")
+
+
+def _quoted(path: Path) -> str:
+    """A path as an option of ssh that takes several, apart by blanks."""
+    text = _literal(path)
+    return f'"{text}"' if " " in text else text
 
 
 def _split_hop(hop: str) -> tuple[str | None, str, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -47,17 +47,18 @@ def check_host_key(
         case Trust.REVOKED:
             raise _refusal(target, f"the host key {shown} is revoked ({finding.entries[0].place})", None)
         case Trust.CHANGED:
-            raise _changed(target, finding.entries, shown, host, port)
+            raise changed_key(target, finding.entries, shown)
         case Trust.UNKNOWN:
             if not target.accept_new:
-                raise _unknown(target, shown)
+                raise unknown_key(target, shown)
             entry = known.add(target.known_hosts[0], host, port, key_type_of(blob), blob)
             warn(
                 f"{target.name}: new host key {shown} added to {entry.place} (StrictHostKeyChecking accept-new)"
             )
 
 
-def _unknown(target: Target, shown: str) -> HostRefused:
+def unknown_key(target: Target, shown: str) -> HostRefused:
+    """The refusal of a key that no file knows; `shown` is its type and fingerprint."""
     files = ", ".join(str(path) for path in target.known_hosts) or "no file"
     hint = f"run `{target.ssh_command}` once, compare the fingerprint with the host's, and accept it"
     if target.check_was_off:
@@ -65,9 +66,10 @@ def _unknown(target: Target, shown: str) -> HostRefused:
     return _refusal(target, f"unknown host key {shown}: nothing about {_pattern(target)} in {files}", hint)
 
 
-def _changed(target: Target, entries: tuple[Entry, ...], shown: str, host: str, port: int) -> HostRefused:
+def changed_key(target: Target, entries: Sequence[Entry], shown: str) -> HostRefused:
+    """The refusal of a key where the files' `entries` have others."""
     listed = "; ".join(f"{entry.place} says {entry.key_type} {fingerprint(entry.blob)}" for entry in entries)
-    removal = shlex.join(["ssh-keygen", "-R", host_pattern(host, port), "-f", str(entries[0].path)])
+    removal = shlex.join(["ssh-keygen", "-R", _pattern(target), "-f", str(entries[0].path)])
     return _refusal(
         target,
         f"THE HOST KEY HAS CHANGED: the host shows {shown}, but {listed}",

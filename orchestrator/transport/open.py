@@ -12,16 +12,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UsageError
 from orchestrator.transport.base import Transport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.openings import Openings
 from orchestrator.transport.target import HostSpec, Target, Warn
 
 if TYPE_CHECKING:
     from orchestrator.transport.embedded import EmbeddedServer
     from orchestrator.transport.keys import KeyStore
+    from orchestrator.transport.openssh import OpenSshTransport
     from orchestrator.transport.ssh import SshTransport
+
+    AnyTransport = SshTransport | OpenSshTransport
 
 ASKPASS_TIMEOUT_S = 120
 IN_MEMORY = Path("/(embedded)")
@@ -44,8 +47,10 @@ class Connections:
         self._warn = warn or (lambda message: None)
         self._warned: set[str] = set()
         self._lock = threading.RLock()
-        self._transports: list[SshTransport] = []
+        self._openings = Openings()
+        self._transports: list[AnyTransport] = []
         self._jumps: dict[Target, SshTransport] = {}
+        self._openssh_jumps: dict[Target, OpenSshTransport] = {}
         self._known_hosts: dict[tuple[Path, ...], KnownHosts] = {}
         self._keys: KeyStore | None = None
         self._embedded: EmbeddedServer | None = None
@@ -56,23 +61,23 @@ class Connections:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def transport(self, spec: HostSpec) -> SshTransport:
+    def transport(self, spec: HostSpec) -> AnyTransport:
         """A transport for an entry of hosts.yaml; it connects when it is first used. Raises `HostRefused` for a wrong config."""
-        if spec.transport != "ssh":
-            raise UsageError(f"{spec.name}: no transport is called {spec.transport!r}; there is `ssh`")
         target = self._embedded_target(spec) if spec.embedded else None
         if target is None:
             target = resolve(spec, environ=self._environ, warn=self._warn_once)
         with self._lock:
-            transport = self._make(target)
+            use_client = spec.transport == "openssh" and not spec.embedded
+            transport = self._make_openssh(target) if use_client else self._make(target)
             self._transports.append(transport)
         return transport
 
     def close(self) -> None:
         """Close every connection, jump hosts last."""
         with self._lock:
-            transports = [*self._transports, *reversed(self._jumps.values())]
-            self._transports, self._jumps = [], {}
+            jumps: list[AnyTransport] = [*self._jumps.values(), *self._openssh_jumps.values()]
+            transports: list[AnyTransport] = [*self._transports, *reversed(jumps)]
+            self._transports, self._jumps, self._openssh_jumps = [], {}, {}
             embedded, self._embedded = self._embedded, None
             keys, self._keys = self._keys, None
         for transport in transports:
@@ -86,7 +91,7 @@ class Connections:
         from orchestrator.transport.ssh import SshTransport
 
         return SshTransport(
-            target, keys=self._key_store(), known_hosts=self._known,
+            target, keys=self._key_store(), known_hosts=self._known, openings=self._openings,
             warn=self._warn_once, jump=self._jump(target.jump) if target.jump else None,
         )  # fmt: skip
 
@@ -95,6 +100,23 @@ class Connections:
             jump = self._make(target)  # after the jump hosts that it goes through itself
             self._jumps[target] = jump
         return self._jumps[target]
+
+    def _make_openssh(self, target: Target) -> OpenSshTransport:
+        from orchestrator.transport.openssh import OpenSshTransport
+
+        jump = None
+        if target.jump is not None:
+            if target.jump not in self._openssh_jumps:
+                self._openssh_jumps[target.jump] = self._make_openssh(target.jump)
+            jump = self._openssh_jumps[target.jump]
+        return OpenSshTransport(
+            target,
+            environ=self._environ,
+            known_hosts=self._known,
+            openings=self._openings,
+            warn=self._warn_once,
+            jump=jump,
+        )
 
     def _known(self, target: Target) -> KnownHosts:
         with self._lock:

@@ -10,11 +10,11 @@ import paramiko
 from paramiko.channel import Channel
 
 from orchestrator.errors import HostUnreachable, HostUnusable
-from orchestrator.transport.base import MAX_LINE_BYTES
+from orchestrator.transport.channels import NoRoom
+from orchestrator.transport.output import Output, Tail
 from orchestrator.transport.session import Ending, Session
 
 OPEN_TIMEOUT_S = 30
-STDERR_TAIL_BYTES = 64 * 1024
 _SLICE_S = 1.0
 """No wait inside paramiko is longer, so that our own bounds are looked at."""
 _READ_BYTES = 4 * 1024 * 1024
@@ -22,21 +22,18 @@ _PACKET_BYTES = 32_000
 """Under the packet limit of every server: larger pieces would only be cut and copied again."""
 
 
-class SshProcess:
+class SshProcess(Output):
     """See `base.Process`. Writing and reading may happen in two threads."""
 
     def __init__(self, host: str, session: Session, line: str) -> None:
-        self._host = host
+        super().__init__(host)
         self._session = session
-        self._channel = _open_channel(host, session)
+        self._channel = session.channels.open(lambda: _open_channel(host, session))
         self._channel.settimeout(_SLICE_S)
-        self._buffer = bytearray()
-        self._scanned = 0
         self._ended = False
         self._closed = False
-        self._tail = bytearray()
-        self._send_exec(line)
-        self._ending: Ending = session.endings[self._channel.chanid]
+        self._tail = Tail()
+        self._ending = self._send_exec(line)
         self._stderr = threading.Thread(target=self._drain_stderr, name=f"stderr of {host}", daemon=True)
         self._stderr.start()
 
@@ -66,36 +63,9 @@ class SshProcess:
         ):  # a link that broke is noticed by whoever reads
             self._channel.shutdown_write()
 
-    def readline(self, timeout_s: float | None = None, *, limit: int = MAX_LINE_BYTES) -> bytes:
-        """The next line; see `base.Process.readline`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            newline = self._buffer.find(b"\n", self._scanned, limit)
-            if newline >= 0:
-                return self._take(newline + 1)
-            if len(self._buffer) >= limit:
-                return self._take(limit)
-            self._scanned = len(self._buffer)
-            if not self._receive(deadline):
-                return self._take(len(self._buffer))
-
-    def read_exactly(self, size: int, timeout_s: float | None = None) -> bytes:
-        """`size` bytes; see `base.Process.read_exactly`."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while len(self._buffer) < size:
-            if not self._receive(deadline):
-                raise EOFError(f"{self._host}: the output ended after {len(self._buffer)} of {size} bytes")
-        return self._take(size)
-
-    def read_some(self) -> bytes:
-        """What of standard output is there, at least a byte; b"" at its end. Raises `HostUnreachable`."""
-        if not self._buffer:
-            self._receive(None)
-        return self._take(len(self._buffer))
-
     def stderr_tail(self) -> bytes:
         """The last 64 KiB of standard error so far."""
-        return bytes(self._tail[-STDERR_TAIL_BYTES:])
+        return self._tail.get()
 
     def wait(self, timeout_s: float | None = None) -> tuple[int | None, str | None]:
         """(exit status, signal); see `base.Process.wait`."""
@@ -120,11 +90,10 @@ class SshProcess:
         self._closed = True
         with suppress(OSError, EOFError, paramiko.SSHException):
             self._channel.close()
-        self._session.endings.pop(self._channel.chanid, None)
 
-    def _send_exec(self, line: str) -> None:
+    def _send_exec(self, line: str) -> Ending:
         try:
-            self._session.send_request(self._channel, "exec", line)
+            return self._session.send_request(self._channel, "exec", line)
         except (OSError, EOFError, paramiko.SSHException) as error:
             raise HostUnreachable(self._host, f"the link broke: {error}", step="exec") from error
 
@@ -159,12 +128,6 @@ class SshProcess:
             reason = self._session.farewell or self._session.get_exception() or "the connection was closed"
             raise HostUnreachable(self._host, f"the link broke: {reason}", step="exec")
 
-    def _take(self, size: int) -> bytes:
-        data = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        self._scanned = 0
-        return data
-
     def _drain_stderr(self) -> None:
         while True:
             try:
@@ -175,19 +138,15 @@ class SshProcess:
                 return
             if not data:
                 return
-            self._tail += data
-            if len(self._tail) > 2 * STDERR_TAIL_BYTES:
-                del self._tail[:-STDERR_TAIL_BYTES]
+            self._tail.add(data)
 
 
 def _open_channel(host: str, session: Session) -> Channel:
+    """Raises `NoRoom`, `HostUnreachable`."""
     try:
         return session.open_session(timeout=OPEN_TIMEOUT_S)
     except paramiko.ChannelException as error:
-        raise HostUnusable(
-            host, f"the host refuses another command on this connection: {error}", step="exec",
-            hint="sshd's MaxSessions limits them",
-        ) from error  # fmt: skip
+        raise NoRoom(str(error)) from error
     except Exception as error:  # paramiko raises here whatever ended its reading thread, of any type
         raise HostUnreachable(
             host, f"the link broke: {session.farewell or error or 'closed'}", step="exec"

@@ -11,6 +11,7 @@ from paramiko import common
 from paramiko.channel import Channel
 from paramiko.message import Message
 
+from orchestrator.transport.channels import Channels
 from orchestrator.transport.link import Link
 
 # paramiko logs tracebacks of ordinary refusals; without a handler Python prints them. Every cause ends in a HostError here.
@@ -39,9 +40,10 @@ class Ending:
 class Session(paramiko.Transport):
     """One SSH connection over a `Link`."""
 
-    def __init__(self, link: Link, **options: Any) -> None:
+    def __init__(self, link: Link, host: str, **options: Any) -> None:
         super().__init__(link, default_window_size=WINDOW_BYTES, **options)  # type: ignore[arg-type]
         self.link = link
+        self.channels = Channels(host)
         self.host_key_blob = b""
         """The host key (or certificate) as it travelled."""
         self.farewell: str | None = None
@@ -80,11 +82,12 @@ class Session(paramiko.Transport):
         self.link.watch(silence_s)
         self.packetizer.set_keepalive(interval_s, self._ask_for_life)  # type: ignore[no-untyped-call, unused-ignore]
 
-    def send_request(self, channel: Channel, kind: str, argument: str) -> None:
+    def send_request(self, channel: Channel, kind: str, argument: str) -> Ending:
         """Send a channel request whose reply is not waited for, so that data can follow at once.
 
-        If the host declines, the channel is closed and its `Ending` says `refused`."""
-        self.endings[channel.chanid] = Ending()
+        Returns what the host will have said at the channel's end; if it declines, the channel is closed and that says
+        `refused`."""
+        ending = self.endings[channel.chanid] = Ending()
         message = Message()
         message.add_byte(common.cMSG_CHANNEL_REQUEST)
         message.add_int(channel.remote_chanid)
@@ -92,6 +95,7 @@ class Session(paramiko.Transport):
         message.add_boolean(True)
         message.add_string(argument)
         self._send_user_message(message)  # type: ignore[attr-defined]
+        return ending
 
     def _ask_for_life(self) -> None:
         # Called in the reading thread, which must not wait for a key exchange that it has to answer itself.
@@ -127,6 +131,8 @@ class Session(paramiko.Transport):
     def _on_close(self, channel: Any, message: Message) -> None:
         self._ending(channel).closed = True
         channel._handle_close(message)
+        self.endings.pop(channel.chanid, None)  # whoever reads the process has it already
+        self.channels.ended()
 
     def _verify_key(self, host_key: bytes, sig: bytes) -> None:
         self.host_key_blob = host_key

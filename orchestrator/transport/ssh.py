@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,31 +9,23 @@ from typing import Any
 import fabric
 import paramiko
 from paramiko.channel import Channel
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
-from tenacity.nap import sleep_using_event
 
 from orchestrator.errors import HostError, HostUnreachable
 from orchestrator.transport.base import Completed
+from orchestrator.transport.complete import run_to_end
 from orchestrator.transport.host_key import check_host_key
 from orchestrator.transport.keys import KeyStore
 from orchestrator.transport.known_hosts import KnownHosts
 from orchestrator.transport.link import Link, command_link, tcp_link
 from orchestrator.transport.login import Login
+from orchestrator.transport.openings import Dropped, Openings, OpenOnce
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
 from orchestrator.transport.session import Session
 from orchestrator.transport.target import Target, Warn
 
-RETRY_FOR_S = 30.0
-"""How long a host that drops connections before it says who it is (sshd's MaxStartups) is tried again."""
 HANDSHAKE_TIMEOUT_S = 20.0
 AUTH_TIMEOUT_S = 60.0
-CLOSE_TIMEOUT_S = 5.0
-_SMALL_INPUT_BYTES = 16 * 1024
-
-
-class _Dropped(HostUnreachable):
-    """The connection ended before the host said who it is: worth another try."""
 
 
 class SshTransport:
@@ -47,6 +38,7 @@ class SshTransport:
         keys: KeyStore,
         known_hosts: Callable[[Target], KnownHosts],
         warn: Warn,
+        openings: Openings,
         jump: SshTransport | None = None,
     ) -> None:
         self.host = target.name
@@ -56,52 +48,31 @@ class SshTransport:
         self._keys = keys
         self._known_hosts = known_hosts
         self._warn = warn
+        self._openings = openings
         self._jump = jump
         self._keepalive_s = target.keepalive_s
         self._silence_s = target.silence_s
-        self._lock = threading.Lock()
         self._closing = threading.Event()
         self._opening: Link | None = None
         self._connection: fabric.Connection | None = None
-        self._session: Session | None = None
-        self._attempts = 0
-        self._failure: HostError | None = None
+        self._session: OpenOnce[Session] = OpenOnce(self._open, lambda session: bool(session.is_active()))
 
     def connect(self) -> None:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
-        self._live_session()
+        self._session.get()
 
     def spawn(self, argv: Sequence[str]) -> SshProcess:
         """Start a command; see `base.Transport.spawn`."""
         line = login_shell_line(argv)
-        return SshProcess(self.host, self._live_session(), line)
+        return SshProcess(self.host, self._session.get(), line)
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end; see `base.Transport.run`."""
-        process = self.spawn(argv)
-        expiry = threading.Timer(timeout_s, process.close) if timeout_s is not None else None
-        if expiry is not None:
-            expiry.daemon = True
-            expiry.start()
-        try:
-            feeding = _feed(process, stdin)
-            output = bytearray()
-            while chunk := process.read_some():
-                output += chunk
-            status, signal = process.wait()
-            feeding.join(CLOSE_TIMEOUT_S)
-        finally:
-            if expiry is not None:
-                expiry.cancel()
-            timed_out = process.was_closed
-            process.close()
-        if timed_out:
-            raise TimeoutError(f"{self.host}: {shlex.join(argv[:3])} did not end within {timeout_s} s")
-        return Completed(status, signal, bytes(output), process.stderr_tail())
+        return run_to_end(self.spawn(argv), self.host, argv, stdin=stdin, timeout_s=timeout_s)
 
     def tunnel(self, host: str, port: int, *, name: str, timeout_s: float) -> Channel:
         """A stream to `host` from this one, as a jump host. Raises `HostUnreachable` in the name of the host behind."""
-        session = self._live_session()
+        session = self._session.get()
         try:
             return session.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -119,40 +90,10 @@ class SshTransport:
         if self.on_close is not None:
             self.on_close()
 
-    def _live_session(self) -> Session:
-        session, seen = self._session, self._attempts
-        if session is not None and session.is_active():
-            return session
-        with self._lock:
-            if self._session is not None and self._session.is_active():
-                return self._session
-            if self._attempts != seen and self._failure is not None:
-                raise self._failure
-            self._failure = None
-            try:
-                self._session = self._open()
-            except HostError as error:
-                self._failure = error
-                raise
-            finally:
-                self._attempts += 1
-            return self._session
-
     def _open(self) -> Session:
-        """Connect, with pauses of random length while the host drops connections because too many come at once."""
-        for attempt in Retrying(
-            retry=retry_if_exception_type(_Dropped),
-            stop=stop_after_delay(RETRY_FOR_S),
-            wait=wait_random_exponential(multiplier=0.25, max=5),
-            sleep=sleep_using_event(self._closing),
-            reraise=True,
-        ):
-            with attempt:
-                self._give_up_if_closed()
-                session = self._open_once()
-                self._give_up_if_closed()
-                return session
-        raise AssertionError("Retrying ends with a result or an exception")
+        if self._jump is not None:
+            self._jump.connect()  # before our turn: it needs one of its own
+        return self._openings.open(self.host, self._target.endpoint, self._closing, self._open_once)
 
     def _give_up_if_closed(self) -> None:
         """Whoever sets `_closing` closes what it sees; what was opened at the same moment is closed here."""
@@ -172,7 +113,7 @@ class SshTransport:
         opened: list[Session] = []
 
         def make_session(sock: Link, **options: Any) -> Session:
-            session = Session(sock, **options)
+            session = Session(sock, self.host, **options)
             session.handshake_timeout = HANDSHAKE_TIMEOUT_S
             host, port = target.key_host
             types = [entry.key_type for entry in known.keys_of(host, port)]
@@ -207,6 +148,7 @@ class SshTransport:
         session = opened[0]
         session.keep_alive(self._keepalive_s, self._silence_s)
         self._connection = connection
+        self._give_up_if_closed()
         return session
 
     def _link(self) -> Link:
@@ -235,7 +177,7 @@ class SshTransport:
             or "the host closed the connection"
         )
         if step == "banner" and not self._closing.is_set():
-            return _Dropped(
+            return Dropped(
                 self.host, f"the host closed the connection before it said who it is ({reason})", step=step,
                 hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
             )  # fmt: skip
@@ -260,20 +202,3 @@ def _fabric_defaults() -> fabric.Config:
     """fabric's defaults without its files, since hosts are resolved in `config.py`. One a connection (it costs 0.1 ms):
     a Connection writes its own attributes into its Config, which other threads would see half-made."""
     return fabric.Config(lazy=True, ssh_config=paramiko.SSHConfig())
-
-
-def _feed(process: SshProcess, data: bytes) -> threading.Thread:
-    """Write `data` and end-of-file; much of it in a thread, since a command may print before it has read everything."""
-
-    def feed() -> None:
-        try:
-            process.write(data)
-        except (BrokenPipeError, HostError):
-            return  # the reader learns the same, and how the command ended
-        process.close_stdin()
-
-    thread = threading.Thread(target=feed, name="feed", daemon=True)
-    thread.start()
-    if len(data) <= _SMALL_INPUT_BYTES:
-        thread.join(CLOSE_TIMEOUT_S)
-    return thread

@@ -50,7 +50,7 @@ class HostSpec(Protocol):
 
     @property
     def transport(self) -> str:
-        """The kind of transport; there is one, `ssh`."""
+        """The kind of transport: `ssh`, or `openssh` for the system's ssh client."""
 
     @property
     def insecure(self) -> bool:
@@ -77,6 +77,8 @@ class Target:
     known_hosts: tuple[Path, ...]
     ssh_command: str
     """The command with which a person reaches the host in the same way, for messages."""
+    ssh_words: tuple[str, ...] = ()
+    """The same without the jump hosts, for transports that go through connections of their own to those."""
     key_alias: str | None = None
     accept_new: bool = False
     insecure: bool = False
@@ -93,3 +95,9 @@ class Target:
     def key_host(self) -> tuple[str, int]:
         """The name and port under which known_hosts files list the host; an alias stands without a port."""
         return (self.key_alias, 22) if self.key_alias else (self.host, self.port)
+
+    @property
+    def endpoint(self) -> str:
+        """What is connected to, as a key: hosts that share it are one SSH server, or one way to it."""
+        way = self.jump.endpoint if self.jump is not None else self.proxy_command
+        return f"{way} > {self.host}:{self.port}" if way else f"{self.host}:{self.port}"

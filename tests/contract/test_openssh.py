@@ -46,7 +46,7 @@ def test_an_unknown_host_key_is_refused_and_the_way_out_told(sshd: Sshd, connect
     assert f"unknown host key ssh-ed25519 {print_of(sshd)}" in message
     assert str(sshd.known_hosts) in message
     assert (
-        f"ssh -F /dev/null -p {sshd.port} -o UserKnownHostsFile={sshd.known_hosts} {sshd.user}@127.0.0.1"
+        f"ssh -F /dev/null -p {sshd.port} -i {sshd.client_key} -o UserKnownHostsFile={sshd.known_hosts} {sshd.user}@127.0.0.1"
         in message
     )
     assert sshd.known_hosts.read_text() == ""
@@ -461,7 +461,7 @@ def test_an_account_without_a_shell(make_sshd: Make, connections: Connections) -
 def test_something_that_is_no_ssh_server(
     connections: Connections, sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.transport.ssh.RETRY_FOR_S", 1.0)
+    monkeypatch.setattr("orchestrator.transport.openings.RETRY_FOR_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer_garbage, args=(server,), daemon=True).start()
         with pytest.raises(HostUnreachable, match="before it said who it is") as caught:

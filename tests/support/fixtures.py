@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.transport.open import Connections
+from tests.support.dropbear import Dropbear
 from tests.support.sshd import Spec, Sshd
 
 
@@ -58,10 +59,32 @@ def connections(user_environ: dict[str, str], warnings_heard: list[str]) -> Iter
         yield opened
 
 
+@pytest.fixture
+def dropbear(tmp_path: Path) -> Iterator[Dropbear]:
+    """One dropbear server."""
+    (tmp_path / "dropbear").mkdir(mode=0o700)
+    server = Dropbear(tmp_path / "dropbear")
+    yield server.start()
+    server.stop()
+
+
 @pytest.fixture(params=["openssh", "embedded"])
-def any_host(request: pytest.FixtureRequest, tmp_path: Path) -> Spec:
+def any_host(request: pytest.FixtureRequest) -> Spec:
     """A host, once as a real OpenSSH sshd and once as the embedded server."""
+    return _host(request)
+
+
+@pytest.fixture(params=["openssh", "embedded", "system-ssh", "dropbear"])
+def every_host(request: pytest.FixtureRequest) -> Spec:
+    """A host over every transport: ours to OpenSSH, to the embedded server, to dropbear; the system's ssh to OpenSSH."""
+    return _host(request)
+
+
+def _host(request: pytest.FixtureRequest) -> Spec:
     if request.param == "embedded":
         return Spec("local", embedded=True)
+    if request.param == "dropbear":
+        other: Dropbear = request.getfixturevalue("dropbear")
+        return other.spec()
     make: Callable[..., Sshd] = request.getfixturevalue("make_sshd")
-    return make().spec()
+    return make().spec(transport="openssh" if request.param == "system-ssh" else "ssh")

@@ -10,7 +10,7 @@ import socket
 import stat
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,10 @@ class Sshd:
         port: int | None = None,
         shell: str = "/bin/bash",
         host_key_type: str = "ed25519",
+        within: Sequence[str] = (),
         **settings: str | int,
     ) -> None:
-        """`settings` are lines of sshd_config, replacing the defaults below."""
+        """`within` is a command that runs the sshd (in a namespace, a control group). `settings` are lines of sshd_config, replacing the defaults below."""
         self.folder = folder
         self.address = address
         self.port = port or free_port(address)
@@ -71,6 +72,7 @@ class Sshd:
         self._host_key_type = host_key_type
         self._shell = shell
         self._settings = settings
+        self.within = tuple(within)
         self._process: subprocess.Popen[bytes] | None = None
         for path in (folder, self.home, folder / "outer_home"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,7 +88,7 @@ class Sshd:
         self._write_config()
         self.log.unlink(missing_ok=True)
         self._process = subprocess.Popen(
-            [SSHD, "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)],
+            [*self.within, SSHD, "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT_S

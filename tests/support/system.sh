@@ -3,7 +3,7 @@
 # program:package
 set -eu
 wanted="sshd:openssh-server ssh:openssh-client ssh-keygen:openssh-client ssh-agent:openssh-client ps:procps
-    fish:fish tcsh:tcsh zsh:zsh cc:gcc chromium:chromium chromedriver:chromium-driver"
+    dropbear:dropbear-bin busybox:busybox fish:fish tcsh:tcsh zsh:zsh cc:gcc chromium:chromium chromedriver:chromium-driver"
 missing=""
 PATH="$PATH:/usr/sbin:/sbin"
 for pair in $wanted; do

@@ -1,0 +1,125 @@
+"""A host over the system's `ssh`: for what only it speaks (GSSAPI, smart cards, FIDO keys). `transport: openssh` asks for it.
+
+One `ssh` logs in and stays as the master of a control socket in a private folder; each command is another `ssh` that goes
+through that socket. Host key rules, jump hosts and limits are those of the other transport.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import HostRefused, HostUnreachable
+from orchestrator.transport.base import Completed
+from orchestrator.transport.channels import Channels
+from orchestrator.transport.complete import run_to_end
+from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.openings import Openings, OpenOnce
+from orchestrator.transport.openssh_master import Master, MasterSettings, start_master
+from orchestrator.transport.openssh_process import OpenSshProcess
+from orchestrator.transport.quoting import login_shell_line
+from orchestrator.transport.target import Target, Warn
+
+_SOCKET_PATH_BYTES = 104
+"""The shortest limit for the path of a socket; ssh adds 17 characters of its own while it makes one."""
+
+
+class OpenSshTransport:
+    """See `base.Transport`. `jump` is the connection to go through, shared by all hosts behind it."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        environ: Mapping[str, str],
+        known_hosts: Callable[[Target], KnownHosts],
+        warn: Warn,
+        openings: Openings,
+        jump: OpenSshTransport | None = None,
+    ) -> None:
+        """Raises `HostRefused` where there is no ssh client."""
+        self.host = target.name
+        self.on_close: Callable[[], None] | None = None
+        """Called after the connection was closed, for what was opened only for it."""
+        client = shutil.which("ssh", path=environ.get("PATH"))
+        if client is None:
+            raise HostRefused(
+                target.name, "`transport: openssh` needs the program `ssh` on this machine, which is not on PATH",
+                step="ssh config", hint="install an OpenSSH client, or leave `transport` out",
+            )  # fmt: skip
+        self._client = client
+        self._target = target
+        self._environ = dict(environ)
+        self._known_hosts = known_hosts
+        self._warn = warn
+        self._openings = openings
+        self._jump = jump
+        self._keepalive_s = target.keepalive_s
+        self._silence_s = target.silence_s
+        self._closing = threading.Event()
+        self._folder: Path | None = None
+        self._channels = Channels(target.name)
+        self._master: OpenOnce[Master] = OpenOnce(self._open, lambda master: master.is_alive())
+
+    def connect(self) -> None:
+        """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
+        self._live_master()
+
+    def spawn(self, argv: Sequence[str]) -> OpenSshProcess:
+        """Start a command; see `base.Transport.spawn`."""
+        line = login_shell_line(argv)
+        master = self._live_master()
+        return self._channels.open(lambda: OpenSshProcess(self.host, master, line, self._channels.ended))
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
+        """Run a command to its end; see `base.Transport.run`."""
+        return run_to_end(self.spawn(argv), self.host, argv, stdin=stdin, timeout_s=timeout_s)
+
+    def tunnel_command(self) -> list[str]:
+        """A command that stands in for a connection to the host behind this one, for ssh's ProxyCommand."""
+        return [*self._live_master().client_command(), "-W", "[%h]:%p", "--", "jump"]
+
+    def close(self) -> None:
+        """Close the connection for good; a thread that is just opening it gives up."""
+        self._closing.set()
+        if self._folder is not None:
+            Master(self.host, self._client, self._folder, self._environ).end()
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self.on_close is not None:
+            self.on_close()
+
+    def _live_master(self) -> Master:
+        if self._closing.is_set():
+            raise HostUnreachable(self.host, "the connection was closed", step="connect")
+        return self._master.get()
+
+    def _open(self) -> Master:
+        # Before our turn: the jump host needs one of its own.
+        through = self._jump.tunnel_command() if self._jump is not None else None
+        return self._openings.open(
+            self.host, self._target.endpoint, self._closing, lambda: self._open_once(through)
+        )
+
+    def _open_once(self, through: Sequence[str] | None) -> Master:
+        if self._folder is None:
+            self._folder = _private_folder()
+        settings = MasterSettings(
+            self._target, self._known_hosts(self._target), through, self._keepalive_s, self._silence_s
+        )
+        master = Master(self.host, self._client, self._folder, self._environ)
+        start_master(master, settings, self._closing, self._warn)
+        return master
+
+
+def _private_folder() -> Path:
+    """A new folder, 0700, with a path short enough for a socket in it."""
+    folder = Path(tempfile.mkdtemp(prefix="farbench-"))
+    if len(str(folder)) + len("/s.0123456789abcdef") < _SOCKET_PATH_BYTES:
+        return folder
+    with suppress(OSError):
+        folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="farbench-", dir="/tmp"))  # mkdtemp makes it ours alone

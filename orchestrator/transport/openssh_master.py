@@ -1,0 +1,212 @@
+"""The `ssh` that logs in and keeps a control socket; what its log says of the step that it reached."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import HostRefused, HostUnreachable
+from orchestrator.transport.host_key import changed_key, unknown_key
+from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.openings import Dropped
+from orchestrator.transport.target import Target, Warn
+
+PERSIST_S = 60
+"""How long a master stays without any command. One whose controller was killed ends then by itself."""
+LOGIN_TIMEOUT_S = 80.0
+"""Beyond the time to connect: for the handshake, a passphrase, and a touch of a hardware key."""
+EXIT_TIMEOUT_S = 5
+_POLL_S = 0.01
+
+# What ssh logs at its first level of debugging when a step begins; the last that is there tells the step that failed.
+_MARKS = (
+    ("Connecting to ", "connect"),
+    ("Executing proxy command", "connect"),
+    ("Local version string", "banner"),
+    ("Remote protocol version", "key exchange"),
+    ("Server host key:", "host key"),
+    ("Server host certificate:", "host key"),
+    ("SSH2_MSG_NEWKEYS received", "authentication"),
+    ("Authenticated to", "exec"),
+)
+_SERVER_KEY = re.compile(r"Server host key: (\S+) (SHA256:\S+)")
+
+
+class Master:
+    """A control socket, and the master behind it if one lives."""
+
+    def __init__(self, host: str, client: str, folder: Path, environ: Mapping[str, str]) -> None:
+        self.host = host
+        self.client = client
+        self.socket = folder / "s"
+        self.log = folder / "log"
+        self.environ = dict(environ)
+
+    def is_alive(self) -> bool:
+        """Whether somebody listens on the socket."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
+
+    def client_command(self) -> list[str]:
+        """The words of an `ssh` that goes through the socket, and fails rather than connect by itself."""
+        return [
+            self.client, "-F", "/dev/null", "-S", str(self.socket), "-o", "ControlMaster=no", "-o", "ProxyCommand=false",
+            "-o", "BatchMode=yes", "-a", "-x", "-T",
+        ]  # fmt: skip
+
+    def end(self) -> None:
+        """Let the master go, and with it every command."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [*self.client_command(), "-O", "exit", "--", "host"], env=self.environ, check=False, timeout=EXIT_TIMEOUT_S,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MasterSettings:
+    """What a master is started with. `through` is the command that stands in for a connection, by way of a jump host."""
+
+    target: Target
+    known: KnownHosts
+    through: Sequence[str] | None
+    keepalive_s: float
+    silence_s: float
+
+
+def start_master(master: Master, settings: MasterSettings, closing: threading.Event, warn: Warn) -> None:
+    """Log in; afterwards the master listens. Raises `HostUnreachable`, `HostRefused` with the step; `Dropped`."""
+    target = settings.target
+    master.log.unlink(missing_ok=True)
+    command = [
+        master.client,
+        *_options(master, settings),
+        *target.ssh_words[1:-1],
+        "--",
+        target.ssh_words[-1],
+    ]
+    process = subprocess.Popen(
+        command, env=_asking(master.environ), start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        timed_out = not _ended(process, target.connect_timeout_s + LOGIN_TIMEOUT_S, closing)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    if closing.is_set():
+        master.end()
+        raise HostUnreachable(target.name, "the connection was closed", step="connect")
+    log = master.log.read_text("utf-8", "replace") if master.log.exists() else ""
+    if process.returncode == 0 and master.is_alive():
+        _tell(target, log, warn)
+        return
+    raise _failure(settings, log, timed_out)
+
+
+def _options(master: Master, settings: MasterSettings) -> list[str]:
+    """What comes first on the command line, and so wins over the ssh config."""
+    target = settings.target
+    files = ["/dev/null"] if target.insecure else [str(path) for path in target.known_hosts]
+    known_hosts = " ".join('"' + path.replace("%", "%%") + '"' for path in files) or "none"
+    checking = "no" if target.insecure else "accept-new" if target.accept_new else "yes"
+    values = {
+        "ControlPersist": PERSIST_S, "LogLevel": "DEBUG1", "StrictHostKeyChecking": checking,
+        "UserKnownHostsFile": known_hosts, "GlobalKnownHostsFile": "none", "UpdateHostKeys": "no",
+        "ConnectTimeout": max(1, round(target.connect_timeout_s)), "ServerAliveInterval": max(1, round(settings.keepalive_s)),
+        "ServerAliveCountMax": max(1, round(settings.silence_s / settings.keepalive_s)),
+        "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "ClearAllForwardings": "yes",
+        "RemoteCommand": "none", "PermitLocalCommand": "no", "VisualHostKey": "no",
+        "BatchMode": "no" if master.environ.get("SSH_ASKPASS") else "yes",
+    }  # fmt: skip
+    if settings.through is not None:
+        values["ProxyCommand"] = shlex.join(settings.through)
+    named = [word for key, value in values.items() for word in ("-o", f"{key}={value}")]
+    return ["-M", "-N", "-T", "-a", "-x", "-S", str(master.socket), "-E", str(master.log), *named]
+
+
+def _asking(environ: Mapping[str, str]) -> dict[str, str]:
+    """ssh asks for passphrases through SSH_ASKPASS only, never on a terminal. (Old clients want a DISPLAY for that.)"""
+    return {"DISPLAY": ":", **environ, "SSH_ASKPASS_REQUIRE": "force"}
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float, closing: threading.Event) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            return False
+        if closing.wait(_POLL_S):
+            return True
+    return True
+
+
+def _tell(target: Target, log: str, warn: Warn) -> None:
+    shown = _SERVER_KEY.search(log)
+    key = shown.group(2) if shown else "(a certificate)"
+    if target.insecure:
+        warn(f"{target.name}: insecure: the host key {key} was not checked")
+    elif "Permanently added" in log and shown:
+        warn(
+            f"{target.name}: new host key {shown.group(1)} {key} added to {target.known_hosts[0]}"
+            " (StrictHostKeyChecking accept-new)"
+        )
+
+
+def step_of(log: str) -> str:
+    """The step in which an `ssh` gave up, by its log at DEBUG1."""
+    reached = [(log.rfind(mark), step) for mark, step in _MARKS if mark in log]
+    return max(reached)[1] if reached else "resolve"
+
+
+def words_of(log: str) -> str:
+    """What an `ssh` said to a person: its log without debugging lines."""
+    lines = [line.strip() for line in log.splitlines()]
+    said = [
+        line
+        for line in lines
+        if line and not re.match(r"debug\d: |OpenSSH_|Authenticated to|Connection closed$", line)
+    ]
+    return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in said[-12:])
+
+
+def _failure(settings: MasterSettings, log: str, timed_out: bool) -> HostUnreachable | HostRefused:
+    target = settings.target
+    step, said = step_of(log), words_of(log)
+    said = said or ("no answer in time" if timed_out else "ssh gave no reason")
+    if timed_out:
+        return HostUnreachable(target.name, said, step=step)
+    if step == "host key":
+        return _key_refusal(settings, log, said)
+    if step == "authentication":
+        hint = f"does `{target.ssh_command}` work without a password?"
+        return HostRefused(target.name, said, step=step, hint=hint)
+    if step == "banner" and settings.through is None and "Connection timed out" not in said:
+        return Dropped(
+            target.name, f"the host closed the connection before it said who it is ({said})", step=step,
+            hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
+        )  # fmt: skip
+    if step == "banner" and settings.through is not None:
+        return HostUnreachable(
+            target.name, f"{target.jump.name if target.jump else 'its jump host'}: {said}", step="connect"
+        )
+    return HostUnreachable(target.name, said, step=step)
+
+
+def _key_refusal(settings: MasterSettings, log: str, said: str) -> HostRefused:
+    """The refusal in the words of the other transport, where ssh only says that the key did not do."""
+    target = settings.target
+    shown = _SERVER_KEY.search(log)
+    entries = settings.known.keys_of(*target.key_host)
+    if "REVOKED" in said or shown is None:
+        return HostRefused(target.name, said, step="host key")
+    text = f"{shown.group(1)} {shown.group(2)}"
+    return changed_key(target, entries, text) if entries else unknown_key(target, text)
