@@ -27,12 +27,8 @@ def workshop(archive: Archive) -> Iterator[Archive]:
     """A small archive of its own on the same file system, to make a run in; gone with whatever is left in it.
 
     Raises `ArchiveError` where the archive cannot be written."""
-    parent = archive.path / HIDDEN
     try:
-        files.make_folder(parent)
-        sweep(archive)
-        folder = Path(tempfile.mkdtemp(dir=parent))
-        held = lock.take(folder / _LOCK)
+        folder, held = _own_folder(archive)
     except OSError as error:
         raise ArchiveError(
             f"nothing can be written to the archive {archive.path}: {error.strerror}"
@@ -43,8 +39,7 @@ def workshop(archive: Archive) -> Iterator[Archive]:
         raise ArchiveError(f"{archive.path} could not be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if held is not None:
-            os.close(held)
+        os.close(held)
 
 
 def require_new(archive: Archive, run_id: str) -> None:
@@ -72,8 +67,30 @@ def move_in(archive: Archive, made: RunFolder) -> RunFolder:
 def sweep(archive: Archive) -> None:
     """Remove what killed commands left half made."""
     for entry in _entries(archive.path / HIDDEN):
-        if not lock.is_held(entry / _LOCK) and (entry / _LOCK).exists():
+        if not (entry / _LOCK).exists() or lock.is_held(entry / _LOCK):
+            continue
+        try:
+            held = lock.take(entry / _LOCK)
+        except OSError:
+            continue  # its owner was just done with it
+        if held is not None:  # whoever made it in this very moment finds it gone, and makes another
             shutil.rmtree(entry, ignore_errors=True)
+            os.close(held)
+
+
+def _own_folder(archive: Archive) -> tuple[Path, int]:
+    """A new folder and the descriptor of its lock, which tells others that somebody is at work in it."""
+    parent = archive.path / HIDDEN
+    files.make_folder(parent)
+    sweep(archive)
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent))
+        try:
+            held = lock.take(folder / _LOCK)
+        except FileNotFoundError:
+            held = None
+        if held is not None:
+            return folder, held
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -41,7 +41,7 @@ class Archive:
             for name, content in scripts.items():
                 files.make_folder((draft.scripts / _inside(name)).parent)
                 # Not synced one by one: a loss of power in the next seconds may cost scripts, never a result.
-                (draft.scripts / _inside(name)).write_bytes(content)
+                files.append(draft.scripts / _inside(name), content)
             files.make_folder(draft.path)
             write_document(draft.run_json, document)
             descriptor = lock.take(draft.lock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -13,6 +14,7 @@ import pytest
 from orchestrator.archive import Archive, read_document, read_results
 from orchestrator.archive.bundle import export_run
 from orchestrator.archive.query import query
+from orchestrator.archive.unbundle import import_run
 from tests.exchange.conftest import ROOT, contents
 
 KILLS = 50
@@ -20,6 +22,7 @@ ROWS = 300
 # Starting Python takes longer than an import: one process forks a child for each kill, before it uses any thread.
 PARENT = """
 import os, signal, sys, time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import duckdb, zstandard
 from orchestrator.archive import Archive, columns
@@ -102,4 +105,16 @@ def test_what_was_interrupted_can_be_done_again(
     (left.parent.parent / "lock").touch()
     assert farbench("import", tmp_path / "r1.tar.zst").code == 0
     assert contents(archive.find("r1").path) == contents(elsewhere.find("r1").path)
+    assert list((archive.path / ".moving").iterdir()) == []
+
+
+def test_many_imports_at_once(archive: Archive, elsewhere: Archive, commit, tmp_path: Path):
+    """Each sweeps what killed ones left, and none sweeps the others away."""
+    for number in range(24):
+        export_run(elsewhere, commit(elsewhere, f"r{number:02}"), tmp_path / f"{number}.tar.zst")
+    with ThreadPoolExecutor(8) as pool:
+        taken = list(
+            pool.map(lambda number: import_run(archive, tmp_path / f"{number % 24}.tar.zst"), range(24))
+        )
+    assert len({one.folder.run_id for one in taken}) == len(archive.runs()) == 24
     assert list((archive.path / ".moving").iterdir()) == []

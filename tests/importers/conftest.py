@@ -18,6 +18,12 @@ from tests.exchange.conftest import farbench
 __all__ = ["farbench"]
 
 DATA = Path(__file__).parent / "data"
+FORMAT_OF = {
+    "nvbench.json": "nvbench", "google-benchmark.json": "google-benchmark", "pyperf.json": "pyperf",
+    "vllm-latency.json": "vllm", "vllm-throughput.json": "vllm", "vllm-serve.json": "vllm",
+    "vllm-serve-appended.json": "vllm", "trace.jsonl": "flashinfer-trace", "flashinfer.csv": "flashinfer-csv",
+    "all_reduce.txt": "nccl-tests", "softmax.csv": "triton-csv", "add-ms.csv": "triton-csv",
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from orchestrator.importers.land import import_file
 from orchestrator.importers.measurements import Said
 from orchestrator.importers.source import Source
 from orchestrator.report import build, render, to_text
-from tests.importers.conftest import DATA
-from tests.importers.test_formats import FORMAT_OF
+from tests.importers.conftest import DATA, FORMAT_OF
 
 NOW = 1_735_787_045.0
 HOSTILE = "</script><img src=x onerror=alert(1)> [bs=8] [/b] \x1b[31mred \u2028 \u202e é"

@@ -11,8 +11,7 @@ import pytest
 from orchestrator.errors import FileError, UsageError
 from orchestrator.importers import formats
 from orchestrator.importers.source import Source
-from tests.importers.conftest import DATA, read
-from tests.importers.test_formats import FORMAT_OF
+from tests.importers.conftest import DATA, FORMAT_OF, read
 
 JSON_FILES = [name for name in FORMAT_OF if name.endswith(".json") and "appended" not in name]
 
