@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from datetime import timedelta
 from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
 
@@ -27,6 +28,8 @@ PATIENCE = timedelta(hours=2)
 ALONE = timedelta(seconds=30)
 LOOK = timedelta(seconds=1)
 EXIT_ALONE = 70  # EX_SOFTWARE
+
+_GONE = "gone"
 
 
 class PeerFailed(Exception):
@@ -180,17 +183,35 @@ class Gang:
             said = self._say({"failed": text}, ALONE)
         except RuntimeError:
             # The others are in a collective that this rank did not join: nothing but our end gets them out.
-            print("farbench: rank {} failed alone: {}".format(self.rank, text), file=sys.stderr, flush=True)
-            os._exit(EXIT_ALONE)
+            self._store.set(_GONE, str(self.rank))
+            self._leave("rank {} failed alone: {}".format(self.rank, text))
         for rank, message in enumerate(said):
             if rank != self.rank and "failed" in message:
                 print("farbench: rank {} failed too: {}".format(rank, message["failed"]), file=sys.stderr)
+
+    def _leave(self, why: str) -> None:
+        print("farbench: " + why, file=sys.stderr, flush=True)
+        os._exit(EXIT_ALONE)
+
+    def _wait(self, keys: List[str], patience: timedelta) -> None:
+        """Until all of `keys` are there. Ends the process if a rank has left; raises RuntimeError after `patience`."""
+        deadline = time.monotonic() + patience.total_seconds()
+        while True:
+            try:
+                self._store.wait(keys, min(LOOK, patience))
+                return
+            except RuntimeError:  # not yet
+                if self._store.check([_GONE]):
+                    left = self._store.get(_GONE).decode("ascii")
+                    self._leave("rank {} has left, and nothing can go on without it".format(left))
+                if time.monotonic() >= deadline:
+                    raise
 
     def _say(self, message: Dict[str, Any], patience: timedelta) -> List[Dict[str, Any]]:
         store, number = self._store, self._exchanges
         store.set(self._key(self.rank), json.dumps(message))
         keys = [self._key(rank) for rank in range(self.size)]
-        store.wait(keys, patience)
+        self._wait(keys, patience)
         said = [json.loads(store.get(key).decode("utf-8")) for key in keys]
         self._exchanges, self._decided = number + 1, 0
         # Whoever has spoken now has read all that was said before.

@@ -90,10 +90,19 @@ class CaseRun:
                 ready.append(trial)
         if self._healthy:
             self._run_rounds(ready)
+        ready.clear()
+        if self._healthy:
+            self._close(problem)
+
+    def _close(self, problem: Any) -> None:
         close = getattr(problem, "close", None)
-        if close is not None and self._healthy:
-            ready.clear()
+        if close is None:
+            return
+        try:
             close()
+        except Exception as error:  # noqa: BLE001 - a payload's own code: what it could not free goes with the process
+            failures.log(error, "closing {}".format(self._item.get("label")))
+            self._healthy = False
 
     def _try_alone(self, backend: Backend, problem: Any) -> Optional[Trial]:
         """A correct trial with its timer, or None when its measurement is already reported."""

@@ -72,15 +72,20 @@ def cold(call: Call, device: Device, output: Any) -> Ring:
     else:
         target = CPU_CACHE_SIZES * environment.last_level_cache_bytes()
         available = int(environment.available_memory_bytes() * CPU_MEMORY_SHARE)
-    return cold_ring(call, arrays.nbytes(call.inputs) + arrays.nbytes(output), target, available)
+    set_bytes = arrays.nbytes(call.inputs) + arrays.nbytes(output)
+    # A call may read but a part of its inputs (few of many experts): the rest evicts nothing.
+    touched = set_bytes if call.bytes_moved is None else min(set_bytes, math.ceil(call.bytes_moved))
+    return cold_ring(call, set_bytes, target, available, touched)
 
 
-def cold_ring(call: Call, set_bytes: int, target: int, available: int) -> Ring:
-    """`cold` for given sizes in bytes: of a set, of what must go by between two uses of it, and of free memory."""
+def cold_ring(call: Call, set_bytes: int, target: int, available: int, touched: Optional[int] = None) -> Ring:
+    """`cold` for given sizes in bytes: of a set, of what must go by between two uses of it, of free memory, and of what
+    a call touches of its set (None: all)."""
     if set_bytes == 0:
         return Ring(hot(call).sets, "hot", "the call has no arrays as inputs that could be rotated")
+    touched = max(1, set_bytes if touched is None else touched)
     # One more than fits the target: between two uses of a set only the *others* go by.
-    count = 1 if set_bytes >= target else math.ceil(target / set_bytes) + 1
+    count = 1 if touched >= target else math.ceil(target / touched) + 1
     if count > MAX_SETS:
         count, note = MAX_SETS, "the ring is capped at {} input sets".format(MAX_SETS)
     else:

@@ -24,11 +24,13 @@ follow_imports = skip
 EXAMPLES = PAYLOADS.parent / "examples" / "mistakes" / "payloads"
 CATALOGUE = Catalogue([PAYLOADS, EXAMPLES])
 ON_A_CPU = {
+    "attention_decode": {"batch": 2, "kv_len": 20, "q_heads": 4, "kv_heads": 2, "head_dim": 32},
     "copy": {"bytes": 4096},
     "gemm_bf16": {"m": 4, "n": 32, "k": 64},
     "gemm_fp4": {"m": 4, "n": 32, "k": 64},
     "gemm_fp8": {"m": 4, "n": 32, "k": 64},
     "gemm_int8": {"m": 4, "n": 32, "k": 64},
+    "moe_gemm": {"tokens": 4, "experts": 4, "top_k": 2, "n": 128, "k": 128},
     "quantize_fp4": {"m": 4, "k": 64},
     "quantize_fp8": {"m": 4, "k": 64},
 }
@@ -70,7 +72,7 @@ def test_it_renders_to_clean_python_for_old_interpreters(script, name):
 def test_their_types_fit_the_harness(script, tmp_path):
     config = tmp_path / "mypy.ini"
     config.write_text(MYPY)
-    paths = [script([every_backend(name)], name) for name in BUILT_IN]
+    paths = [script([every_backend(name)], name) for name in (*BUILT_IN, "allreduce")]
     checked = subprocess.run(
         [
             sys.executable,
@@ -113,7 +115,8 @@ def test_it_runs_on_a_cpu_alone(script, name):
     for backend, record in records.items():
         expected = (
             "ok"
-            if backend.split(":")[0] in ("numpy", "torch") and backend != "torch:scaled_mm"
+            if backend.split(":")[0] in ("numpy", "torch")
+            and backend not in ("torch:scaled_mm", "torch:grouped")
             else "unsupported"
         )
         assert record["status"] == expected, (backend, record["reason"])

@@ -7,18 +7,22 @@ import enum
 import tensorcore
 import torch
 
-from . import gemm
+from . import comm, gemm, grouped_mm
 from .autotuner import AutoTuner, autotune
+from .decode import BatchDecodeWithPagedKVCacheWrapper
 from .gemm import bmm_fp8, mm_bf16, mm_fp8
 from .refusals import BackendSupportedError
 
 __all__ = [
     "AutoTuner",
     "BackendSupportedError",
+    "BatchDecodeWithPagedKVCacheWrapper",
     "SfLayout",
     "autotune",
     "bmm_fp8",
+    "comm",
     "gemm",
+    "grouped_mm",
     "mm_bf16",
     "mm_fp4",
     "mm_fp8",

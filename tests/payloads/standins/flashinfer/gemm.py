@@ -6,6 +6,7 @@ import torch
 import flashinfer
 
 from .autotuner import AutoTuner
+from .grouped_mm import group_gemm_fp8_nt_groupwise, group_gemm_nvfp4_nt_groupwise  # noqa: F401
 from .refusals import require_capability
 
 BLACKWELL = (100, 103, 107, 110, 120, 121)

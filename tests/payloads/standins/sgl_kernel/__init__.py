@@ -4,11 +4,16 @@
 import tensorcore
 import torch
 
+from . import allreduce
 from .gemm import fp8_blockwise_scaled_mm, fp8_scaled_mm, int8_scaled_mm
+from .moe import cutlass_fp4_group_mm, fp8_blockwise_scaled_grouped_mm
 from .quantise import sgl_per_tensor_quant_fp8, sgl_per_token_group_quant_8bit, sgl_per_token_quant_fp8
 
 __all__ = [
+    "allreduce",
+    "cutlass_fp4_group_mm",
     "cutlass_scaled_fp4_mm",
+    "fp8_blockwise_scaled_grouped_mm",
     "fp8_blockwise_scaled_mm",
     "fp8_scaled_mm",
     "int8_scaled_mm",
