@@ -60,7 +60,8 @@ def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     _refuse_if_taken_over(paths, command)
     if not lock.is_held(paths):
         lay_out(paths, job, command["tree"])
-    enqueue(paths, command.get("queue") or [], bool(command.get("sealed")))
+    more = {"id": str(command["coordinator"])} if command.get("coordinator") else {}
+    enqueue(paths, command.get("queue") or [], bool(command.get("sealed")), **more)
     try:
         pid, already = start_agent(paths, command.get("secrets") or {})
     except LaunchError as error:
