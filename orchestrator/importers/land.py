@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from orchestrator.errors import ArchiveError
 from orchestrator.identity import canonical_json
 from orchestrator.importers import formats
 from orchestrator.importers.measurements import Said, measurements_of
-from orchestrator.importers.reading import jsonable
+from orchestrator.importers.reading import Found, jsonable
 from orchestrator.importers.source import Source
 from orchestrator.model import Device, Measurement
 
@@ -47,7 +47,10 @@ def import_file(
 
     Raises `FileError` for a file that is wrong, `ArchiveError` where the archive cannot be written."""
     name, found = formats.read(source, format, said.wishes)
-    fingerprint = _fingerprint(source, name, said)
+    said = replace(
+        said, **{key: _storable(getattr(said, key)) for key in ("device", "host", "backend", "label")}
+    )
+    fingerprint = _fingerprint(source, name, said, found)
     present = _imported_before(archive, fingerprint)
     if present is not None:
         return Landed(present, name, sum(read_outline(present.run_json).counts.values()), already_here=True)
@@ -81,11 +84,17 @@ def import_file(
     return Landed(folder, name, len(measurements), remarks=found.remarks)
 
 
-def _fingerprint(source: Source, format: str, said: Said) -> str:
-    """What makes two imports the same: the content, and what was said of it."""
+def _storable(text: str | None) -> str | None:
+    """Bytes of a command line that are no UTF-8 arrive as lone surrogates, which no file can hold."""
+    return None if text is None else str(jsonable(text))
+
+
+def _fingerprint(source: Source, format: str, said: Said, found: Found) -> str:
+    """What makes two imports the same: the content, the samples beside it, and what was said of it."""
+    samples = sum(len(reading.time.samples_us) for reading in found.readings if reading.time is not None)
     told = [
         source.sha256, format, source.path.name, said.device, said.host, said.backend, said.label, dict(said.params),
-        said.wishes.unit, list(said.wishes.keys),
+        said.wishes.unit, list(said.wishes.keys), samples,
     ]  # fmt: skip
     return hashlib.sha256(canonical_json(jsonable(told)).encode("ascii")).hexdigest()
 

@@ -38,12 +38,9 @@ def read(source: Source, wishes: Wishes) -> Found:
     columns = _columns(source, wishes)
     readings = []
     for line, fields in table.rows(source, len(columns)):
-        params = {
-            column.name: scalar(field)
-            for column, field in zip(columns, fields, strict=True)
-            if column.unit is None
-        }
-        for column, field in zip(columns, fields, strict=True):
+        told = [(column, field) for column, field in zip(columns, fields, strict=True) if column is not None]
+        params = {column.name: scalar(field) for column, field in told if column.unit is None}
+        for column, field in told:
             if column.unit is not None:
                 readings.append(_reading(source, line, params, column.name, column.unit, field))
     if not readings:
@@ -51,7 +48,8 @@ def read(source: Source, wishes: Wishes) -> Found:
     return Found(TOOL, readings)
 
 
-def _columns(source: Source, wishes: Wishes) -> list[_Column]:
+def _columns(source: Source, wishes: Wishes) -> list[_Column | None]:
+    """What each column is; None for the difference of two others, which `diff_col=True` adds."""
     names = table.header(source)
     if not names:
         raise source.wrong("has no line of column names", 1)
@@ -59,15 +57,15 @@ def _columns(source: Source, wishes: Wishes) -> list[_Column]:
         raise source.wrong("has two columns of one name, or one without", 1)
     if missing := [key for key in wishes.keys if key not in names]:
         raise source.wrong(f"has no column {missing[0]} (--keys)", 1)
-    found = []
+    found: list[_Column | None] = []
     told = any(_HEAD.fullmatch(name) for name in names)
     keys = wishes.keys or (() if told else names[:1])
     for name in names:
-        if name in keys or name == "Diff":
-            found.append(_Column(name, None))
-            continue
         head = _HEAD.fullmatch(name)
-        if head is None and told and not wishes.keys:
+        if name == "Diff" and name not in keys:
+            found.append(None)
+            continue
+        if name in keys or (head is None and told and not wishes.keys):
             found.append(_Column(name, None))
             continue
         unit = wishes.unit or (head[2].strip() if head else "")
@@ -76,15 +74,14 @@ def _columns(source: Source, wishes: Wishes) -> list[_Column]:
                 f"column {name!r:.60} does not say its unit: give --unit ms, GB/s, TFLOPS …", 1
             )
         found.append(_Column(head[1] if head else name, unit))
-    if not any(column.unit is not None for column in found):
+    if not any(column is not None and column.unit is not None for column in found):
         raise source.wrong("has no column of results", 1)
-    return [column if column.name != "Diff" else _Column("Diff", None) for column in found]
+    return found
 
 
 def _reading(
     source: Source, line: int, params: dict[str, object], backend: str, unit: str, field: str
 ) -> Reading:
-    params = {name: value for name, value in params.items() if name != "Diff"}
     payload = source.path.name.removesuffix(".csv") or TOOL
     text = field.strip()
     try:

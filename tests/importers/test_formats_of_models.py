@@ -166,3 +166,8 @@ def test_nccl_tests_of_other_versions(tmp_path: Path):
     }
     assert found[0].extra["checked"] is False
     assert found[0].device is None
+
+
+def test_triton_difference_of_two_columns_is_left_out(tmp_path: Path):
+    (tmp_path / "x.csv").write_text("n,A (ms),B (ms),Diff\n1,2.0,3.0,1.0\n")
+    assert [(m.params, m.backend) for m in read(tmp_path / "x.csv")] == [({"n": 1}, "A"), ({"n": 1}, "B")]

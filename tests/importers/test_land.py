@@ -77,6 +77,14 @@ def test_the_same_file_in_the_same_way_is_one_run(archive: Archive, tmp_path: Pa
     ).rows == [(12, 3, 1)]
 
 
+def test_samples_that_arrive_later_make_another_run(archive: Archive, tmp_path: Path):
+    file = Path(shutil.copy(DATA / "nvbench.json", tmp_path))
+    land(archive, file)
+    shutil.copytree(DATA / "nvbench.json-bin", tmp_path / "nvbench.json-bin")
+    assert not land(archive, file).already_here
+    assert land(archive, file).already_here
+
+
 def test_when_a_run_began_is_what_the_file_says(archive: Archive):
     assert (
         read_document(land(archive, DATA / "trace.jsonl").folder.run_json).started_at
@@ -139,9 +147,19 @@ def test_the_command(archive: Archive, farbench):
     assert done.code == 0, done.stderr
     answer = done.json()
     assert (answer["format"], answer["already_here"], answer["measurements"]) == ("vllm", False, 1)
-    rows = query(archive, "select run_id, host, device.name, backend, params from results").rows
+    done_again = farbench(
+        "import", DATA / "add-ms.csv", "--host", b"caf\xe9".decode(errors="surrogateescape")
+    )
+    assert done_again.code == 0, done_again.stderr
+    assert query(archive, "select distinct host from results where payload = 'add-ms'").rows == [
+        ("caf\ufffd",)
+    ]
+    rows = query(
+        archive,
+        "select run_id, host, device.name, backend, params from results where payload = 'vllm-latency'",
+    ).rows
     assert rows == [(answer["run_id"], "gpu1", "NVIDIA H200", "v1", '{"tp":8,"model":["a",1]}')]
-    assert query(archive, "select sweep from runs").rows == [("nightly",)]
+    assert ("nightly",) in query(archive, "select sweep from runs").rows
     for wrong in (["--param", "tp"], ["--param", "tp=[1"], ["--format", "xml"]):
         done = farbench("import", DATA / "vllm-latency.json", *wrong)
         assert (done.code, "Traceback" in done.stderr) == (2, False)
