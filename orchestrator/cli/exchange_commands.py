@@ -162,7 +162,7 @@ def _foreign(
     from orchestrator.importers.source import Source
 
     columns = tuple(key.strip() for key in (keys or "").split(",") if key.strip())
-    said = Said(**about, params=_parameters(param), wishes=Wishes(unit, columns))
+    said = Said(**about, params=_parameters(param), wishes=Wishes(unit, columns, names_case=bool(param)))
     landed = import_file(kept, Source.read(file), format, said, clock=time.time, argv=sys.argv)
     for remark in landed.remarks:
         warn(remark)

@@ -48,14 +48,18 @@ def import_file(
     Raises `FileError` for a file that is wrong, `ArchiveError` where the archive cannot be written."""
     name, found = formats.read(source, format, said.wishes)
     said = replace(
-        said, **{key: _storable(getattr(said, key)) for key in ("device", "host", "backend", "label")}
+        said,
+        device=_storable(said.device),
+        host=_storable(said.host),
+        backend=_storable(said.backend),
+        label=_storable(said.label),
     )
     fingerprint = _fingerprint(source, name, said, found)
     present = _imported_before(archive, fingerprint)
     if present is not None:
         return Landed(present, name, sum(read_outline(present.run_json).counts.values()), already_here=True)
     run_id = f"{datetime.fromtimestamp(clock(), UTC):%Y%m%dT%H%M%SZ}-{fingerprint[:6]}"
-    host = said.host or found.host or "imported"
+    host = said.host or _storable(found.host) or "imported"
     environments: dict[str, dict[str, Any]] = {}
     measurements = list(measurements_of(source, found, said, run_id, host, environments))
     moments = sorted(m.started_at for m in measurements if m.started_at)
