@@ -8,7 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
+from orchestrator.yamlfile import suggestion
+
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+TRANSPORTS = ("ssh", "openssh")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GPU_UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]+")
 
@@ -106,6 +109,13 @@ class HostSpec(_Spec):
     def _one_tag_needs_no_list(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
 
+    @field_validator("transport", mode="before")
+    @classmethod
+    def _transports_are_known(cls, value: Any) -> Any:
+        if value in TRANSPORTS:
+            return value
+        raise ValueError(f"is `ssh` or `openssh`, not {value!r}{suggestion(str(value), TRANSPORTS)}")
+
     @field_validator("launcher", mode="before")
     @classmethod
     def _ssh_is_a_word(cls, value: Any) -> Any:
@@ -154,4 +164,6 @@ class HostSpec(_Spec):
             raise ValueError(
                 "an embedded host has no address" if self.embedded else "needs `address`, or `embedded: true`"
             )
+        if self.embedded and self.transport != "ssh":
+            raise ValueError("an embedded host is reached by farbench itself: leave `transport` out")
         return self

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,41 +12,10 @@ from orchestrator.errors import HostError, HostUnreachable, HostUnusable
 from orchestrator.launch.bundle import agent_bundle
 from orchestrator.launch.dialogue import Alive, Dialogue, End, Events, FileSet, Hello, Launched, Message
 from orchestrator.transport.open import Connections
+from tests.support.runs import TREE, item, job, journal, measurements
 from tests.support.sshd import Spec, Sshd
 
-SCRIPT = b"import json, sys\nprint(json.dumps({'time_us': 5, 'seen': sys.argv[1]}))\n"
 NASTY = 'it\'s "$HOME" $(touch pwned)\n{x!r} é'
-
-
-def job(run_id: str) -> dict[str, Any]:
-    bench = {
-        "kind": "script", "files": {"bench.py": "scripts/bench/bench.py"}, "python": True, "collect": [],
-        "results": {"from": "stdout", "format": "json_lines"}, "keys": [],
-    }  # fmt: skip
-    return {
-        "schema_version": 1, "run_id": run_id, "host": "gpu1", "nonce": secrets.token_hex(8), "python": None, "activate": None,
-        "env": {}, "devices": {"cpu": 1}, "replicate_devices": False, "wait_for_devices": True, "payloads": {"bench": bench},
-    }  # fmt: skip
-
-
-def item(case_id: str, argument: str = "x") -> dict[str, Any]:
-    return {
-        "case_id": case_id, "label": case_id, "payload": "bench", "params": {}, "backends": ["bench"], "measure": {},
-        "accuracy": {}, "timeout_s": 60, "compile_timeout_s": 60, "devices_per_case": 1,
-        "commands": {"bench": ["bench.py", argument]}, "done": [],
-    }  # fmt: skip
-
-
-TREE = {"scripts/bench/bench.py": SCRIPT}
-
-
-def journal(messages: list[Message]) -> list[dict[str, Any]]:
-    data = b"".join(message.data for message in messages if isinstance(message, Events))
-    return [json.loads(line) for line in data.splitlines()]
-
-
-def measurements(messages: list[Message]) -> list[dict[str, Any]]:
-    return [event["measurement"] for event in journal(messages) if event["type"] == "measurement"]
 
 
 @pytest.fixture
