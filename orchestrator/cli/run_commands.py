@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import err, out, print_json, say, warn
-from orchestrator.errors import EXIT_INTERRUPTED, EXIT_NO_HOST, ArchiveError, NothingToDo
+from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.cli.following import announce, detaching, finish, open_connections, progress
+from orchestrator.errors import EXIT_INTERRUPTED, ArchiveError, NothingToDo
 from orchestrator.wording import visible
 
 if TYPE_CHECKING:
     from orchestrator.archive import Archive, RunFolder
     from orchestrator.run.ending import Outcome
-    from orchestrator.run.observer import Observer
     from orchestrator.transport.open import Connections
 
 
@@ -64,14 +61,14 @@ def run(
     prepared = prepare(
         plan, Archive(archive), environ=os.environ, argv=sys.argv, wait_for_devices=not no_wait
     )
-    _announce(prepared.run.run_id, as_json)
-    with _connections() as connections, _detaching(prepared.run.run_id) as detached:
+    announce(prepared.run.run_id, as_json)
+    with open_connections() as connections, detaching(prepared.run.run_id) as detached:
         outcome = carry_out(
-            prepared, open_transport=connections.transport, observer=_progress(), detach=detach
+            prepared, open_transport=connections.transport, observer=progress(), detach=detach
         )
     if detached():
         return EXIT_INTERRUPTED
-    return _finish(outcome, archive, as_json)
+    return finish(outcome, archive, as_json)
 
 
 def attach(
@@ -89,23 +86,23 @@ def attach(
 
     kept = Archive(archive)
     folder = kept.find(run)
-    _announce(folder.run_id, as_json)
+    announce(folder.run_id, as_json)
     if folder.is_committed:
-        return _finish(stored(kept, folder), archive, as_json)
+        return finish(stored(kept, folder), archive, as_json)
     opened = kept.open_run(folder.run_id)
-    with _detaching(folder.run_id) as detached:
+    with detaching(folder.run_id) as detached:
         if opened.lock():
-            with _connections() as connections:
+            with open_connections() as connections:
                 outcome = take_up(
                     opened,
                     open_transport=connections.transport,
-                    observer=_progress(),
+                    observer=progress(),
                     environ=os.environ,
                     way=Way.FOLLOW,
                 )
         else:
-            outcome = watch(kept, folder, observer=_progress())
-    return EXIT_INTERRUPTED if detached() else _finish(outcome, archive, as_json)
+            outcome = watch(kept, folder, observer=progress())
+    return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
 
 
 def resume(
@@ -139,24 +136,24 @@ def resume(
     folder = kept.find(run)
     if folder.is_committed:
         prepared = prepare_again(kept, folder, retry=tuple(retry or ()), environ=os.environ, argv=sys.argv)
-        _announce(prepared.run.run_id, as_json)
-        with _connections() as connections, _detaching(prepared.run.run_id) as detached:
+        announce(prepared.run.run_id, as_json)
+        with open_connections() as connections, detaching(prepared.run.run_id) as detached:
             outcome = carry_out(
-                prepared, open_transport=connections.transport, observer=_progress(), detach=detach
+                prepared, open_transport=connections.transport, observer=progress(), detach=detach
             )
-        return EXIT_INTERRUPTED if detached() else _finish(outcome, archive, as_json)
+        return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
     opened = kept.open_run(folder.run_id)
     if not opened.lock():
         raise ArchiveError(
             f"run {folder.run_id} is being followed by another farbench; `farbench attach` looks on"
         )
-    _announce(folder.run_id, as_json)
-    with _connections() as connections, _detaching(folder.run_id) as detached:
+    announce(folder.run_id, as_json)
+    with open_connections() as connections, detaching(folder.run_id) as detached:
         outcome = take_up(
-            opened, open_transport=connections.transport, observer=_progress(), environ=os.environ,
+            opened, open_transport=connections.transport, observer=progress(), environ=os.environ,
             way=Way.RESUME, detach=detach,
         )  # fmt: skip
-    return EXIT_INTERRUPTED if detached() else _finish(outcome, archive, as_json)
+    return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
 
 
 def cancel(
@@ -169,8 +166,7 @@ def cancel(
     Example: `farbench cancel latest`
     """
     from orchestrator.archive import Archive
-    from orchestrator.run.follow import Way
-    from orchestrator.run.takeup import stored, take_up, tell_hosts_to_cancel, watch
+    from orchestrator.run.takeup import stored, tell_hosts_to_cancel
 
     kept = Archive(archive)
     folder = kept.find(run)
@@ -178,20 +174,13 @@ def cancel(
     unheard = [name for name, (state, _) in outcome.hosts.items() if state != "ok"]
     if folder.is_committed and not unheard:
         raise NothingToDo(f"run {folder.run_id} has ended; there is nothing to cancel")
-    with _connections() as connections:
+    with open_connections() as connections:
         # Asked by a command of its own: it also ends what an agent left that is gone.
         failures = tell_hosts_to_cancel(
             folder, connections.transport, unheard if folder.is_committed else None
         )
         if not folder.is_committed:
-            opened = kept.open_run(folder.run_id)
-            if opened.lock():
-                outcome = take_up(
-                    opened, open_transport=connections.transport, observer=_progress(), environ=os.environ,
-                    way=Way.CANCEL,
-                )  # fmt: skip
-            else:
-                outcome = watch(kept, folder, observer=_progress())
+            outcome = _bring_home_cancelled(kept, folder, connections)
     for failure in failures:
         warn(
             f"not told to stop, and may go on: {failure}\n  tell it again with: farbench cancel {folder.run_id}"
@@ -202,6 +191,23 @@ def cancel(
         done = sum(n for status, n in outcome.counts.items() if status not in ("cancelled", "lost"))
         say(f"{outcome.run_id}: {outcome.state}; {done} measurements kept")
     return 0 if outcome.state in ("cancelled", "finished") and not failures else 1
+
+
+def _bring_home_cancelled(kept: Archive, folder: RunFolder, connections: Connections) -> Outcome:
+    """Take in what the hosts had measured; or look on while the run's coordinator does."""
+    from orchestrator.run.follow import Way
+    from orchestrator.run.takeup import stored, take_up, watch
+
+    try:
+        opened = kept.open_run(folder.run_id)
+        is_ours = opened.lock()
+    except ArchiveError:  # its coordinator has been faster
+        return stored(kept, kept.find(folder.run_id))
+    if not is_ours:
+        return watch(kept, folder, observer=progress())
+    return take_up(
+        opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=Way.CANCEL
+    )
 
 
 def status(
@@ -221,7 +227,7 @@ def status(
     outcome = stored(kept, folder)
     answers = {}
     if not folder.is_committed:
-        with _connections() as connections:
+        with open_connections() as connections:
             answers = ask_hosts(folder, connections.transport)
     document = outcome.to_json()
     for name, answer in answers.items():
@@ -244,99 +250,3 @@ def _standing(host: dict[str, Any]) -> str:
     told += [f"{measured} measured there"] if measured else []
     told += [visible(host["waiting"])] if host.get("waiting") else []
     return ", ".join(told)
-
-
-def _announce(run_id: str, as_json: bool) -> None:
-    stream = sys.stderr if as_json else sys.stdout
-    stream.write(run_id + "\n")
-    stream.flush()
-
-
-def _progress() -> Observer:
-    if sys.stderr.isatty():
-        from orchestrator.cli.progress import LiveProgress
-
-        if not err().is_dumb_terminal:
-            return LiveProgress(err())
-    from orchestrator.cli.plain import PlainProgress
-
-    return PlainProgress(say)
-
-
-@contextmanager
-def _connections() -> Iterator[Connections]:
-    from orchestrator.transport.open import Connections
-
-    with Connections(environ=os.environ, ask_passphrase=_ask_passphrase(), warn=warn) as connections:
-        yield connections
-
-
-def _ask_passphrase() -> Callable[[Path], str | None] | None:
-    """Ask on the terminal, if there is one; nothing else ever reads standard input."""
-    if not sys.stdin or not sys.stdin.isatty() or os.environ.get("SSH_ASKPASS_REQUIRE") == "force":
-        return None
-
-    def ask(path: Path) -> str | None:
-        import getpass
-
-        try:
-            return getpass.getpass(f"passphrase of {path}: ")
-        except EOFError:
-            return None
-
-    return ask
-
-
-@contextmanager
-def _detaching(run_id: str) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C leaves the run to its hosts and says how to come back."""
-    interrupted = False
-    try:
-        yield lambda: interrupted
-    except KeyboardInterrupt:
-        interrupted = True
-        say(f"detached; the run goes on. Follow it again with: farbench attach {run_id}")
-        say(f"stop it with: farbench cancel {run_id}")
-
-
-def _finish(outcome: Outcome, archive: Path, as_json: bool) -> int:
-    """Print what the run came to, and its exit code."""
-    from orchestrator.archive import Archive
-
-    if as_json:
-        print_json(outcome.to_json())
-    elif outcome.state == "detached":
-        say(f"every host can go on alone. Follow the run with: farbench attach {outcome.run_id}")
-    else:
-        _print_report(Archive(archive), Archive(archive).find(outcome.run_id))
-        for name, (state, error) in outcome.hosts.items():
-            if state != "ok":
-                say(f"{error or f'{name}: {state}'}")
-        if outcome.state == "lost" and f"{os.sep}open{os.sep}" in outcome.archive:
-            say(
-                f"the run stays open: what is missing may still come. Go on with: farbench resume {outcome.run_id}"
-            )
-    return exit_code(outcome)
-
-
-def exit_code(outcome: Outcome) -> int:
-    """The exit code of a run as it stands."""
-    from orchestrator.model import RunCounts
-
-    if outcome.state == "detached":
-        return 0
-    if (
-        outcome.hosts
-        and all(state != "ok" for state, _ in outcome.hosts.values())
-        and not outcome.counts.get("ok")
-    ):
-        return EXIT_NO_HOST
-    if outcome.state == "lost":
-        return 1
-    return RunCounts(outcome.counts, outcome.verdicts).exit_code
-
-
-def _print_report(archive: Archive, folder: RunFolder) -> None:
-    from orchestrator.report import build, render
-
-    out().print(render(build(archive, folder)))

@@ -1,0 +1,118 @@
+"""What the commands that follow a run share: connections, progress, how Ctrl-C leaves, and how a run is printed at its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.cli.console import err, out, print_json, say, warn
+from orchestrator.errors import EXIT_NO_HOST
+
+if TYPE_CHECKING:
+    from orchestrator.archive import Archive, RunFolder
+    from orchestrator.run.ending import Outcome
+    from orchestrator.run.observer import Observer
+    from orchestrator.transport.open import Connections
+
+
+def announce(run_id: str, as_json: bool) -> None:
+    """The run's id, before anything else; on standard error when standard output is for the document."""
+    stream = sys.stderr if as_json else sys.stdout
+    stream.write(run_id + "\n")
+    stream.flush()
+
+
+def progress() -> Observer:
+    """A live view in a terminal, plain lines elsewhere."""
+    if sys.stderr.isatty():
+        from orchestrator.cli.progress import LiveProgress
+
+        if not err().is_dumb_terminal:
+            return LiveProgress(err())
+    from orchestrator.cli.plain import PlainProgress
+
+    return PlainProgress(say)
+
+
+@contextmanager
+def open_connections() -> Iterator[Connections]:
+    """Connections with the user's own keys, closed at the end."""
+    from orchestrator.transport.open import Connections
+
+    with Connections(environ=os.environ, ask_passphrase=_ask_passphrase(), warn=warn) as connections:
+        yield connections
+
+
+def _ask_passphrase() -> Callable[[Path], str | None] | None:
+    """Ask on the terminal, if there is one; nothing else ever reads standard input."""
+    if not sys.stdin or not sys.stdin.isatty() or os.environ.get("SSH_ASKPASS_REQUIRE") == "force":
+        return None
+
+    def ask(path: Path) -> str | None:
+        import getpass
+
+        try:
+            return getpass.getpass(f"passphrase of {path}: ")
+        except EOFError:
+            return None
+
+    return ask
+
+
+@contextmanager
+def detaching(run_id: str) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C leaves the run to its hosts and says how to come back."""
+    interrupted = False
+    try:
+        yield lambda: interrupted
+    except KeyboardInterrupt:
+        interrupted = True
+        say(f"detached; the run goes on. Follow it again with: farbench attach {run_id}")
+        say(f"stop it with: farbench cancel {run_id}")
+
+
+def finish(outcome: Outcome, archive: Path, as_json: bool) -> int:
+    """Print what the run came to, and its exit code."""
+    from orchestrator.archive import Archive
+
+    if as_json:
+        print_json(outcome.to_json())
+    elif outcome.state == "detached":
+        say(f"every host can go on alone. Follow the run with: farbench attach {outcome.run_id}")
+    else:
+        _print_report(Archive(archive), Archive(archive).find(outcome.run_id))
+        for name, (state, error) in outcome.hosts.items():
+            if state != "ok":
+                say(f"{error or f'{name}: {state}'}")
+        if outcome.state == "lost" and f"{os.sep}open{os.sep}" in outcome.archive:
+            say(
+                f"the run stays open: what is missing may still come. Go on with: farbench resume {outcome.run_id}"
+            )
+    return exit_code(outcome)
+
+
+def exit_code(outcome: Outcome) -> int:
+    """The exit code of a run as it stands."""
+    from orchestrator.model import RunCounts
+
+    if outcome.state == "detached":
+        return 0
+    if (
+        outcome.hosts
+        and all(state != "ok" for state, _ in outcome.hosts.values())
+        and not outcome.counts.get("ok")
+    ):
+        return EXIT_NO_HOST
+    if outcome.state == "lost":
+        return 1
+    return RunCounts(outcome.counts, outcome.verdicts).exit_code
+
+
+def _print_report(archive: Archive, folder: RunFolder) -> None:
+    from orchestrator.report import build, render
+
+    out().print(render(build(archive, folder)))
