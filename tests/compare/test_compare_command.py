@@ -116,9 +116,8 @@ def test_real_runs_of_a_program_that_became_slower(farbench: Farbench, archive: 
     (folder / "sweep.yaml").write_text(
         "name: b\npayload: {script: bench.py, files: [time.txt]}\nmatrix: {m: [1, 2]}\nhosts: local\n"
     )
-    (folder / "hosts.yaml").write_text(
-        "hosts: {local: {embedded: true, workdir: work}}\n".replace("work}", f"{folder}/work}}")
-    )
+    host = {"embedded": True, "workdir": str(folder / "work")}
+    (folder / "hosts.yaml").write_text(json.dumps({"hosts": {"local": host}}))
     for time_us in (100, 101, 100, 99, 400):
         (folder / "time.txt").write_text(str(time_us))
         done = farbench("run", "sweep.yaml")
