@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
@@ -43,7 +44,17 @@ def describe(device: Device, distributions: Iterable[str]) -> Dict[str, Any]:
     }
     if device.is_gpu:
         found["cuda"] = dict(cuda.facts(), driver=driver_version())
+    found["freeze"] = freeze()
     return found
+
+
+def freeze() -> Any:
+    """What `farbench setup` installed this environment with (`freeze.json` beside the interpreter), or None."""
+    try:
+        with open(os.path.join(sys.prefix, "freeze.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
 
 
 def driver_version() -> Any:

@@ -12,6 +12,11 @@ from typing import Any, Callable, Dict, List
 UNTUNED = "-1"
 
 
+OWN_HEURISTICS = frozenset(("cublas", "cublaslt", "cudnn"))
+"""Kernels whose library picks a good one by itself. flashinfer's tuner has nothing to choose among for some of them, and
+takes seconds a shape to try every plan of the others, which no eager caller does."""
+
+
 def tune(run_once: Callable[[], Any], rows: int) -> None:
     """Profile the kernels of one call with `rows` rows (the size that flashinfer tunes over)."""
     import flashinfer

@@ -1,4 +1,9 @@
-"""Interleaved rounds: A B C, C B A, A B C …, so that a drift of the device meets every backend alike."""
+"""Interleaved rounds: A B C, C B A, A B C …, so that a drift of the device meets every backend alike.
+
+On a GPU a turn is a short burst after a rest. Under steady load a GPU reaches its power limit within tens of milliseconds
+and then lowers its clocks: on an H200 an FP8 product of 8192³ takes 742 µs in bursts of 8 ms with rests of 10 ms, turn
+after turn within 0.5%, and 850 to 930 µs, drifting, without rests. In bursts every backend meets the same full clocks.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,12 @@ from .gang import SOLO, Gang
 from .timers import Timer
 from .trial import Settings
 
+BURST_MS = 8.0
+REST_MS = 10.0
+REST_TO_BURST = 1.25
+LONGEST_REST_MS = 250.0
+ON_GPU = frozenset(("graph", "events", "cupti"))
+
 
 @dataclass
 class Contender:
@@ -23,6 +34,11 @@ class Contender:
     timed_ms: float = 0.0
     spent_ms: float = 0.0
     done: bool = False
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its turns heat a GPU."""
+        return self.timer.name in ON_GPU
 
     @property
     def samples(self) -> List[float]:
@@ -82,14 +98,19 @@ def _take_turns(
 ) -> None:
     turn_ms = settings.min_time_ms / max(1, settings.rounds)
     number = 0
+    rest = _Rest()
     while True:
         active = [contender for contender in contenders if not contender.done]
         if not active:
             return
         for contender in active if number % 2 == 0 else reversed(active):
             announce(contender)
-            left_ms = settings.max_time_ms - contender.spent_ms
-            error = _turn(contender, max(0.0, min(turn_ms, left_ms)), gang)
+            budget_ms = max(0.0, min(turn_ms, settings.max_time_ms - contender.spent_ms))
+            if contender.on_gpu:
+                rest.take()
+                budget_ms = min(budget_ms, BURST_MS)
+            error = _turn(contender, budget_ms, gang)
+            rest.earned()
             if error is not None:
                 contender.done = True
                 if not failed(contender, error):
@@ -101,6 +122,28 @@ def _take_turns(
         if number >= settings.rounds:
             # More rounds only come for precision, and each is longer: the interval shrinks with the root of the time.
             turn_ms *= 1.5
+
+
+class _Rest:
+    """The pause before a burst: longer after a long one, so that the device is at work less than half of the time."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+        self._due_s = LONGEST_REST_MS / 5000.0  # the checks before the first turn were load, too
+
+    def take(self) -> None:
+        """Wait until the rest is over."""
+        left_s = self._since + self._due_s - time.perf_counter()
+        if left_s > 0:
+            time.sleep(left_s)
+        self._since = time.perf_counter()
+
+    def earned(self) -> None:
+        """A turn is over; the next rest begins."""
+        now = time.perf_counter()
+        burst_ms = (now - self._since) * 1000.0
+        self._due_s = min(LONGEST_REST_MS, max(REST_MS, REST_TO_BURST * burst_ms)) / 1000.0
+        self._since = now
 
 
 def _turn(contender: Contender, budget_ms: float, gang: Gang) -> Optional[Exception]:

@@ -118,6 +118,7 @@ def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: chann
 
 def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> device.Device:
     """Import what the cases' backends share (torch, once a process) and find the device."""
+    _find_own_tools()
     modules = {
         library.module
         for name in _backend_names(cases)
@@ -136,6 +137,15 @@ def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> dev
     gc.collect()
     gc.freeze()  # what the imports made stays: later collections need not look at it again
     return device.detect("torch" in modules, Gang.of(os.environ))
+
+
+def _find_own_tools() -> None:
+    """Put the interpreter's own programs on PATH, as activating its environment would: a session over SSH has a bare one,
+    and libraries that compile at first use call `ninja` by its name."""
+    folder = os.path.dirname(sys.executable)
+    path = os.environ.get("PATH", os.defpath)
+    if folder and folder not in path.split(os.pathsep):
+        os.environ["PATH"] = path + os.pathsep + folder
 
 
 def _backend_names(cases: Iterable[Mapping[str, Any]]) -> List[str]:

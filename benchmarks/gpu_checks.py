@@ -1,0 +1,208 @@
+"""What only a GPU can tell about the payloads; run it on a GPU host under the payloads' interpreter.
+
+    python benchmarks/gpu_checks.py reference     # our NVFP4 swizzle and dequantiser against flashinfer's
+    python benchmarks/gpu_checks.py refusals DIR/gemm_fp4.py   # FP4 calls bind to the installed signatures and reach the library
+    python benchmarks/gpu_checks.py times         # cold GPU times measured without farbench, to hold its numbers against
+
+Each prints one JSON object a line, and exits with 1 when a check does not hold.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import statistics
+import sys
+from pathlib import Path
+from types import ModuleType
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "payloads"))
+
+
+def say(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+def block_varying(rows: int, k: int) -> object:
+    """bfloat16 on the GPU whose blocks of 16 differ by powers of two: a wrong scale shows."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(rows)
+    powers = torch.randint(-4, 5, (rows, k // 16, 1), device="cuda", generator=generator)
+    x = torch.randn(rows, k // 16, 16, device="cuda", generator=generator) * torch.exp2(powers.float())
+    return x.reshape(rows, k).to(torch.bfloat16)
+
+
+def reference() -> bool:
+    """Scales by `block_scale_interleave` and values by `e2m1_and_ufp8sf_scale_to_float` equal the reference's."""
+    import flashinfer
+    import torch
+    from harness import nvfp4_torch
+
+    good = True
+    for rows, k in ((1, 64), (16, 256), (128, 512), (130, 1024), (768, 6144)):
+        x = block_varying(rows, k)
+        q = nvfp4_torch.quantise(x)
+        theirs = flashinfer.block_scale_interleave(q.scales.view(torch.uint8).contiguous())
+        ours = nvfp4_torch.swizzle(q.scales).view(torch.uint8).flatten()
+        same = theirs.numel() == ours.numel() and bool((theirs.flatten() == ours).all())
+        inverse = torch.tensor([1.0 / float(q.global_scale)], dtype=torch.float32)
+        values = flashinfer.e2m1_and_ufp8sf_scale_to_float(
+            q.packed.view(torch.uint8).cpu(), ours.cpu(), inverse, 16, 1, True
+        )
+        error = float((values.float() - nvfp4_torch.dequantise(q).float().cpu()).abs().max())
+        largest = float(values.abs().max())
+        good = good and same and error <= 1e-6 * largest
+        say(check="reference", rows=rows, k=k, swizzle_equal=same, max_abs_error=error, largest=largest)
+    return good
+
+
+def refusals(script: str) -> bool:
+    """Each FP4 backend's call, past the gates: it must bind to the installed function, whose own refusal is shown."""
+    import flashinfer
+    import torch
+    from harness import nvfp4_torch
+    from harness.device import detect
+
+    payload = load(Path(script)).payload
+    problem = payload.prepare({"m": 16, "n": 256, "k": 512}, detect(True))
+
+    def quantised(x: object, scale: object, **_: object) -> tuple[object, object]:
+        q = nvfp4_torch.quantise(x, global_scale=float(scale))  # type: ignore[arg-type]
+        return q.packed, nvfp4_torch.swizzle(q.scales)
+
+    good = True
+    real_mm, real_quantise = flashinfer.mm_fp4, flashinfer.nvfp4_quantize
+    bound: list[str] = []
+
+    def mm_fp4(*args: object, **kwargs: object) -> object:
+        inspect.signature(real_mm).bind(*args, **kwargs)
+        bound.append("mm_fp4")
+        return real_mm(*args, **kwargs)
+
+    flashinfer.mm_fp4 = mm_fp4
+    flashinfer.nvfp4_quantize = quantised
+    for name, backend in payload.backends.items():
+        if not backend.needs.fp4 or name.startswith("sgl"):
+            continue
+        bound.clear()
+        try:
+            call = backend.build(problem)
+            call.run(call.inputs, call.make_out() if call.make_out else None)
+            torch.cuda.synchronize()
+            told = "it ran"
+        except TypeError as error:
+            good, told = False, f"TypeError: {error}"
+        except Exception as error:  # noqa: BLE001 - whatever the library refuses with is the answer
+            told = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+        if name.startswith("flashinfer:"):
+            good = good and bound == ["mm_fp4"]
+        say(check="refusals", backend=name, bound=list(bound), answer=told)
+    flashinfer.mm_fp4, flashinfer.nvfp4_quantize = real_mm, real_quantise
+    try:
+        inspect.signature(real_quantise).bind(
+            torch.zeros(16, 512), torch.ones(1), sfLayout=flashinfer.SfLayout.layout_128x4, do_shuffle=False
+        )
+        real_quantise(
+            torch.zeros(16, 512, dtype=torch.bfloat16, device="cuda"), torch.ones(1, device="cuda"),
+            sfLayout=flashinfer.SfLayout.layout_128x4, do_shuffle=False,
+        )  # fmt: skip
+        told = "it ran"
+    except TypeError as error:
+        good, told = False, f"TypeError: {error}"
+    except Exception as error:  # noqa: BLE001 - as above
+        told = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+    say(check="refusals", function="flashinfer.nvfp4_quantize", answer=told)
+    return good
+
+
+def load(script: Path) -> ModuleType:
+    """A rendered payload as a module."""
+    module = ModuleType("payload")
+    module.__file__ = str(script)
+    exec(compile(script.read_text(encoding="utf-8"), str(script), "exec"), module.__dict__)
+    return module
+
+
+def times() -> bool:
+    """A graph over a ring of 600 MB of operands, replayed 60 times; nothing of the harness is used."""
+    import flashinfer
+    import sgl_kernel
+    import torch
+
+    def fp8(rows: int, k: int) -> torch.Tensor:
+        return torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn)
+
+    def measure(calls: list[object]) -> float:
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for call in calls:
+                call()  # type: ignore[operator]
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for call in calls:
+                call()  # type: ignore[operator]
+        for _ in range(10):
+            graph.replay()
+        samples = []
+        for _ in range(60):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            samples.append(begin.elapsed_time(end) * 1000.0 / len(calls))
+        return statistics.median(samples)
+
+    one = torch.ones(1, device="cuda")
+    for m, n, k in (
+        (16, 2048, 6144),
+        (256, 2048, 6144),
+        (1024, 2048, 6144),
+        (16, 768, 6144),
+        (4096, 2048, 6144),
+    ):
+        sets = max(2, min(60, 600_000_000 // ((m + n) * k + 2 * m * n)))
+        operands = [
+            (fp8(m, k), fp8(n, k), torch.empty(m, n, dtype=torch.bfloat16, device="cuda"))
+            for _ in range(sets)
+        ]
+        rows, columns = torch.ones(m, device="cuda"), torch.ones(n, device="cuda")
+        ways = {
+            "torch": lambda a, b, out: torch._scaled_mm(
+                a, b.t(), one, one, out_dtype=torch.bfloat16, out=out
+            ),
+            "sgl_kernel": lambda a, b, out, r=rows, c=columns: sgl_kernel.fp8_scaled_mm(
+                a, b.t(), r, c, torch.bfloat16, None
+            ),
+            "flashinfer:cublas": lambda a, b, out: flashinfer.bmm_fp8(
+                a[None], b.t()[None], one, one, torch.bfloat16, out[None], backend="cublas"
+            ),
+        }
+        for name, way in ways.items():
+            calls = [lambda a=a, b=b, out=out, way=way: way(a, b, out) for a, b, out in operands]
+            say(
+                check="times",
+                payload="gemm_fp8",
+                backend=name,
+                m=m,
+                n=n,
+                k=k,
+                cold_us=round(measure(calls), 3),
+                sets=sets,
+            )
+        del operands
+        torch.cuda.empty_cache()
+    return True
+
+
+if __name__ == "__main__":
+    which = sys.argv[1] if len(sys.argv) > 1 else ""
+    if which == "refusals" and len(sys.argv) < 3:
+        sys.exit("refusals needs the rendered script: farbench render examples/fp4-gemm-glm5.yaml -o DIR")
+    done = {"reference": reference, "refusals": lambda: refusals(sys.argv[2]), "times": times}.get(which)
+    if done is None:
+        sys.exit(__doc__)
+    sys.exit(0 if done() else 1)
