@@ -6,7 +6,8 @@ import json
 import secrets
 from typing import Any
 
-from orchestrator.launch.dialogue import Events, Message
+from orchestrator.launch.dialogue import Dialogue, Events, Message
+from orchestrator.transport.base import Transport
 
 SCRIPT = b"import json, sys\nprint(json.dumps({'time_us': 5, 'seen': sys.argv[1]}))\n"
 TREE = {"scripts/bench/bench.py": SCRIPT}
@@ -43,3 +44,22 @@ def journal(messages: list[Message]) -> list[dict[str, Any]]:
 def measurements(messages: list[Message]) -> list[dict[str, Any]]:
     """The records of the host's measurements among `messages`."""
     return [event["measurement"] for event in journal(messages) if event["type"] == "measurement"]
+
+
+def run_one(
+    transport: Transport,
+    spec: Any,
+    *,
+    script: bytes = SCRIPT,
+    argument: str = "x",
+    run_id: str = "r1",
+    **changes: Any,
+) -> dict[str, Any]:
+    """The record of one case of a run of its own; `changes` are keys of the job."""
+    messages = list(
+        Dialogue(transport, spec).launch(
+            job=job(run_id, **changes), tree={"scripts/bench/bench.py": script}, queue=[item("c1", argument)]
+        )
+    )
+    (record,) = measurements(messages)
+    return record

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -177,8 +176,8 @@ class Sshd:
         wrapper.write_text(
             f"#!/bin/sh\nexport HOME='{self.home}'\ncd\nunset SHLVL\nexec {self._shell} -c \"$SSH_ORIGINAL_COMMAND\"\n"
         )
-        wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-        settings: dict[str, str | int] = {
+        wrapper.chmod(0o755)
+        settings: dict[str, str | int | None] = {
             "ListenAddress": self.address, "Port": self.port, "HostKey": str(self.host_key), "PidFile": "none",
             "AuthorizedKeysFile": str(self.folder / "authorized_keys"), "PermitRootLogin": "prohibit-password",
             "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "UsePAM": "no", "UseDNS": "no",
@@ -186,13 +185,13 @@ class Sshd:
             "Subsystem": "sftp internal-sftp", "SetEnv": f'HOME="{self.folder}/outer_home"', "ForceCommand": str(wrapper),
         }  # fmt: skip
         settings.update(self._settings)
-        text = "".join(f"{key} {value}\n" for key, value in settings.items())
+        text = "".join(f"{key} {value}\n" for key, value in settings.items() if value is not None)
         (self.folder / "sshd_config").write_text(text)
 
 
 def free_port(address: str = "127.0.0.1") -> int:
     """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
         return port
