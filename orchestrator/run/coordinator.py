@@ -154,10 +154,10 @@ class Coordinator:
         if self._dealing is None:
             return
         dealer = self._dealing.dealer
+        if view.phase in (HostPhase.RUNNING, HostPhase.RECONNECTING):
+            dealer.linked(news.host, view.phase is HostPhase.RUNNING)
         if (view.phase.final and view.phase is not HostPhase.OK) or (view.overdue and not before.overdue):
             dealer.gone(news.host)
-        elif view.phase in (HostPhase.RUNNING, HostPhase.RECONNECTING):
-            dealer.linked(news.host, view.phase is HostPhase.RUNNING)
 
     def _tell(self) -> None:
         """Tell the observer of hosts that have changed, or have begun to wait for somebody else's run."""

@@ -1,0 +1,113 @@
+"""Logs and collected files: from hosts while a run is open, from the archive afterwards, live on request."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+from tests.faults.conftest import Desk, wait_for
+from tests.support.sshd import Sshd
+
+PROGRAM = """
+import os, sys, time
+name, traces = sys.argv[1], os.environ["TRACES"]
+print("hello from", name, flush=True)
+with open(f"table-{name}.csv", "wb") as file:
+    file.write(b"\\xff\\x00,1\\n" * 100_000)
+open("ignored.txt", "w").close()
+if name == "b":
+    open(os.path.join(traces, "waiting"), "w").close()
+    while not os.path.exists(os.path.join(traces, "open")):
+        time.sleep(0.02)
+    print("gate is open", flush=True)
+print('{"median_us": 5.0}')
+"""
+
+
+def script_sweep(desk: Desk) -> None:
+    desk.write("bench.py", PROGRAM)
+    payload = {"script": "bench.py", "args": ["{{ name }}"], "collect": ["*.csv"]}
+    desk.write(
+        "sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"name": ["a", "b", "c"]}})
+    )
+
+
+def test_files_come_home_by_themselves_and_logs_when_asked_for(
+    desk: Desk, host: Sshd, tmp_path: Path
+) -> None:
+    desk.add_host("h1", host)
+    script_sweep(desk)
+    process, run_id = desk.begin()
+    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
+
+    so_far = desk.farbench("logs", run_id)
+    assert so_far.code == 0, so_far.stderr
+    assert [line.split("  ")[1] for line in so_far.stdout.splitlines()] == [
+        "hello from a",
+        '{"median_us": 5.0}',
+        "hello from b",
+    ]
+    following = desk.start("logs", run_id, "--follow", "--tail", "1")
+    assert following.stdout is not None
+    assert following.stdout.readline().endswith("  hello from b\n")
+    busy = desk.farbench("pull", run_id)
+    assert busy.code == 2
+    assert "-o DIR" in busy.stderr
+    pulled = desk.json("pull", run_id, "-o", str(tmp_path / "pulled"))
+    assert {Path(file["path"]).name for file in pulled["files"]} >= {
+        "table-a.csv",
+        "agent.log",
+        "cpu0-001.log",
+    }
+
+    desk.open_gate()
+    rest, _ = following.communicate(timeout=100)
+    assert following.returncode == 0
+    assert [line.split("  ")[1] for line in rest.splitlines()] == [
+        "gate is open",
+        '{"median_us": 5.0}',
+        "hello from c",
+        '{"median_us": 5.0}',
+    ]
+    assert desk.end(process)["counts"] == {"ok": 3}
+    collected = desk.folder / "archive" / "runs" / run_id / "collected" / "h1"
+    found = {path.name: path.read_bytes() for path in collected.rglob("*") if path.is_file()}
+    assert found == {f"table-{name}.csv": b"\xff\x00,1\n" * 100_000 for name in "abc"}
+
+
+def test_pulled_logs_are_read_from_the_archive(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    script_sweep(desk)
+    process, run_id = desk.begin()
+    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    desk.json("pull", run_id)
+    desk.open_gate()
+    desk.json("attach", run_id)
+    host.stop()
+    shown = desk.json("logs", run_id, "--tail", "1")
+    assert [(log["host"], log["worker"], log["text"]) for log in shown["logs"]] == [
+        ("h1", "cpu0-001", "hello from b\n")
+    ]
+    nothing = desk.farbench("logs", run_id, "--host", "h2")
+    assert nothing.code == 2
+    assert "it has: h1" in nothing.stderr
+
+
+def test_a_file_that_does_not_fit_comes_home_later(desk: Desk, host: Sshd) -> None:
+    """The link breaks while files come home: they are fetched again, and the run is complete only then."""
+    desk.add_host("h1", host)
+    desk.write("bench.py", "open('big.csv', 'wb').write(bytes(40_000_000))\nprint('{\"median_us\": 5.0}')\n")
+    payload = {"script": "bench.py", "collect": ["*.csv"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"name": ["a"]}}))
+    process, run_id = desk.begin()
+    journal = host.home / "farbench" / "runs" / run_id / "events.jsonl"
+    wait_for(lambda: journal.exists() and b'"agent_finished"' in journal.read_bytes(), "the agent's end")
+    host.kill_connections()
+    assert desk.end(process)["counts"] == {"ok": 1}
+    (kept,) = (desk.folder / "archive" / "runs" / run_id / "collected").rglob("big.csv")
+    assert kept.stat().st_size == 40_000_000
+    assert sys.executable
