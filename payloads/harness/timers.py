@@ -107,6 +107,8 @@ class GraphTimer(Timer):
         self._passes = max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
         self.calls_per_sample = self._passes * sets
         self._graph = cuda.Graph(self._work)
+        if call.captured is not None:
+            call.captured()
         self._sample_us = gang.decide(stats.median(cuda.time_each(self._graph.replay, 3)))
 
     def _work(self) -> List[Any]:

@@ -182,7 +182,7 @@ def _prepare_gpu_timer(
         len(rotation.sets).bit_length(),
         int(estimate_us).bit_length(),
     )
-    if shape_class not in crossed:
+    if shape_class not in crossed and call.captured is None:
         crossed.add(shape_class)
         _cross_check(trial, by_graph, rotation, issue_us, estimate_us)
         if trial.disagreement:

@@ -46,6 +46,14 @@ def vllm_all_reduce(fa, inp, out, reg_buffer, reg_buffer_sz_bytes, num_ctas):
     dist.all_reduce(out)
 
 
+def vllm_get_graph_buffer_ipc_meta(fa):
+    return [], []
+
+
+def vllm_register_graph_buffers(fa, handles, offsets):
+    assert len(handles) == len(offsets) == dist.get_world_size()
+
+
 def vllm_dispose(fa):
     assert _REGISTERED[fa] != "disposed"
     _REGISTERED[fa] = "disposed"
