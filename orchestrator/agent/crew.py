@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
 
+from . import ranks
 from .attempt import DEFAULT_COMPILE_TIMEOUT_S, Attempt, seconds
 from .conditions import Conditions
 from .exits import MemoryKills, describe
@@ -173,8 +174,10 @@ class Crew:
         self._recorder.case_started(self._attempt, lead.name, self.devices)
         case = {name: value for name, value in item.items() if name != "done"}
         case["backends"] = list(self._attempt.remaining)
+        port = ranks.port_of_case(len(self._workers))
+        message = {"type": "case", "case": case, "attempt": entry.attempt, **port}
         for worker in self._workers:
-            worker.send({"type": "case", "case": case, "attempt": entry.attempt})
+            worker.send(message)
 
     def _on_message(self, worker: Worker, message: Mapping[str, Any]) -> None:
         now = time.monotonic()

@@ -22,6 +22,11 @@ def variables(size: int) -> List[Dict[str, str]]:
     ]
 
 
+def port_of_case(size: int) -> Dict[str, int]:
+    """What the ranks of a gang are told with each case: another port than the last case's, which may linger."""
+    return {"port": _free_port()} if size > 1 else {}
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

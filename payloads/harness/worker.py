@@ -79,6 +79,8 @@ def serve(
         if message["type"] == "exit":
             break
         if message["type"] == "case":
+            if "port" in message:
+                os.environ["MASTER_PORT"] = str(message["port"])  # for who makes a process group of each case
             healthy = CaseRun(payload, message["case"], target, reporter, crossed).run()
             out.send({"type": "case_done", "healthy": healthy})
     target.gang.close()
