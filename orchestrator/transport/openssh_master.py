@@ -21,8 +21,10 @@ from orchestrator.transport.target import Target, Warn
 
 PERSIST_S = 60
 """How long a master stays without any command. One whose controller was killed ends then by itself."""
-LOGIN_TIMEOUT_S = 80.0
-"""Beyond the time to connect: for the handshake, a passphrase, and a touch of a hardware key."""
+HANDSHAKE_TIMEOUT_S = 20.0
+"""Beyond the time to connect, until the host key is known."""
+LOGIN_TIMEOUT_S = 60.0
+"""From then on: for a passphrase, and a touch of a hardware key."""
 EXIT_TIMEOUT_S = 5
 _POLL_S = 0.01
 
@@ -98,7 +100,7 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        timed_out = not _ended(process, target.connect_timeout_s + LOGIN_TIMEOUT_S, closing)
+        timed_out = not _ended(process, master.log, target.connect_timeout_s + HANDSHAKE_TIMEOUT_S, closing)
     finally:
         if process.poll() is None:
             process.kill()
@@ -106,7 +108,7 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
     if closing.is_set():
         master.end()
         raise HostUnreachable(target.name, "the connection was closed", step="connect")
-    log = master.log.read_text("utf-8", "replace") if master.log.exists() else ""
+    log = _text(master.log)
     if process.returncode == 0 and master.is_alive():
         _tell(target, log, warn)
         return
@@ -139,14 +141,22 @@ def _asking(environ: Mapping[str, str]) -> dict[str, str]:
     return {"DISPLAY": ":", **environ, "SSH_ASKPASS_REQUIRE": "force"}
 
 
-def _ended(process: subprocess.Popen[bytes], timeout_s: float, closing: threading.Event) -> bool:
-    deadline = time.monotonic() + timeout_s
+def _ended(process: subprocess.Popen[bytes], log: Path, handshake_s: float, closing: threading.Event) -> bool:
+    """Wait for the end, and `LOGIN_TIMEOUT_S` longer where the handshake is done in time; False when it does not come."""
+    deadline = time.monotonic() + handshake_s
+    late = False
     while process.poll() is None:
         if time.monotonic() > deadline:
-            return False
+            if late or step_of(_text(log)) not in ("authentication", "exec"):
+                return False
+            late, deadline = True, deadline + LOGIN_TIMEOUT_S
         if closing.wait(_POLL_S):
             return True
     return True
+
+
+def _text(log: Path) -> str:
+    return log.read_text("utf-8", "replace") if log.exists() else ""
 
 
 def _tell(target: Target, log: str, warn: Warn) -> None:

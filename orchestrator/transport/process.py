@@ -145,9 +145,10 @@ def _open_channel(host: str, session: Session) -> Channel:
     """Raises `NoRoom`, `HostUnreachable`."""
     try:
         return session.open_session(timeout=OPEN_TIMEOUT_S)
-    except paramiko.ChannelException as error:
-        raise NoRoom(str(error)) from error
     except Exception as error:  # paramiko raises here whatever ended its reading thread, of any type
+        # It keeps the reason of one refusal only: of several at once, the others come as errors without one.
+        if isinstance(error, paramiko.SSHException) and session.is_active() and "imeout" not in str(error):
+            raise NoRoom(str(error)) from error
         raise HostUnreachable(
             host, f"the link broke: {session.farewell or error or 'closed'}", step="exec"
         ) from error

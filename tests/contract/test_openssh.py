@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import HostError, HostRefused, HostUnreachable, HostUnusable
+from orchestrator.errors import HostError, HostRefused, HostUnreachable
 from orchestrator.transport.known_hosts import fingerprint
-from orchestrator.transport.open import Connections, open_transport
+from orchestrator.transport.open import Connections
 from tests.support.sshd import Spec, Sshd, free_port, make_key
 
 BOUND_S = 60
@@ -421,16 +421,6 @@ def test_a_proxy_command(sshd: Sshd, connections: Connections, tmp_path: Path) -
 # Limits and broken links
 
 
-def test_more_connections_than_the_host_takes_at_once(make_sshd: Make, user_environ: dict[str, str]) -> None:
-    sshd = make_sshd(MaxStartups="2:100:2")
-    transports = [open_transport(sshd.spec(f"gpu{number}"), environ=user_environ) for number in range(8)]
-    in_threads([transport.connect for transport in transports])
-    outputs = [transport.run(["echo", "hi"]).stdout for transport in transports]
-    for transport in transports:
-        transport.close()
-    assert outputs == [b"hi\n"] * 8
-
-
 def test_many_hosts_at_once(sshd: Sshd, connections: Connections) -> None:
     """They share keys and known hosts; whatever else the libraries share between connections must not be half-made."""
     transports = [connections.transport(sshd.spec(f"gpu{number}")) for number in range(32)]
@@ -442,15 +432,6 @@ def test_many_hosts_at_once(sshd: Sshd, connections: Connections) -> None:
         ]
     )
     assert outputs == [b"hi\n"] * 32
-
-
-def test_more_commands_than_a_connection_takes(make_sshd: Make, connections: Connections) -> None:
-    transport = connections.transport(make_sshd(MaxSessions=1).spec())
-    process = transport.spawn(["cat"])
-    with pytest.raises(HostUnusable, match="MaxSessions"):
-        transport.run(["true"])
-    process.close_stdin()
-    assert process.wait(BOUND_S) == (0, None)
 
 
 def test_an_account_without_a_shell(make_sshd: Make, connections: Connections) -> None:

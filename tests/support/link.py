@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ class SlowLink:
         self._heard = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._stalled = threading.Event()
+        self._stall_after: Callable[[Counts], bool] = lambda counts: False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="slow link", daemon=True)
         self._thread.start()
@@ -74,6 +76,10 @@ class SlowLink:
     def stall(self, yes: bool = True) -> None:
         """Hold everything back, in both directions, until told otherwise; nobody is told."""
         (self._stalled.set if yes else self._stalled.clear)()
+
+    def stall_after(self, condition: Callable[[Counts], bool]) -> None:
+        """Stall once `condition` holds for what went over the link so far."""
+        self._stall_after = condition
 
     def _break(self) -> None:
         for writer in self._writers:
@@ -124,6 +130,8 @@ class SlowLink:
         while True:
             due, data = await on_the_way.get()
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if self._stall_after(self.counts):
+                self._stalled.set()
             while self._stalled.is_set():
                 await asyncio.sleep(0.02)
             if not data:

@@ -191,8 +191,9 @@ class Sshd:
 
 def free_port(address: str = "127.0.0.1") -> int:
     """A TCP port that was free a moment ago."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-        probe.bind((address, 0))
+    family, kind, _, _, name = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.bind(name)
         port: int = probe.getsockname()[1]
         return port
 
