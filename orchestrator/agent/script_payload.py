@@ -6,6 +6,7 @@ payloads alike, and results of any size are read where they cannot make it slow 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -154,7 +155,7 @@ class _Runner:
                 argv, {}, marks, str(activate) if activate else None, cwd, output=2, stdout=subprocess.PIPE
             )
         except (OSError, ValueError) as error:
-            return Outcome("error", f"cannot start {argv[0]}: {getattr(error, 'strerror', None) or error}")
+            return Outcome("error", f"cannot start {argv[0]}: {_why(error, argv)}")
         try:
             in_time = self._pump(process, spool, deadline)
         finally:
@@ -245,3 +246,14 @@ def _drain(fd: int) -> None:
             pass
     except BlockingIOError:
         pass
+
+
+def _why(error: Exception, argv: Sequence[str]) -> str:
+    """The system's reason; where there was too much to hand over, with what is largest of it."""
+    reason = getattr(error, "strerror", None) or str(error)
+    if getattr(error, "errno", None) != errno.E2BIG:
+        return reason
+    sizes = [(len(os.fsencode(value)), f"variable {name}") for name, value in os.environ.items()]
+    sizes += [(len(os.fsencode(value)), f"argument {number}") for number, value in enumerate(argv)]
+    size, name = max(sizes)
+    return f"{reason}: {name} has {size} bytes, and Linux takes at most 131071 in one"

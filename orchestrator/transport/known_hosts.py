@@ -6,14 +6,14 @@ Keys are compared as the bytes that travel, so that nothing depends on which key
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from fnmatch import fnmatchcase
 from pathlib import Path
+
+from orchestrator.transport.patterns import matches_pattern
 
 SSH_PORT = 22
 
@@ -152,7 +152,7 @@ def _parse(path: Path, number: int, line: str) -> Entry | None:
         return None
     try:
         blob = base64.b64decode(fields[2], validate=True)
-    except binascii.Error:
+    except ValueError:
         return None
     return Entry(path, number, marker, tuple(fields[0].split(",")), fields[1], blob)
 
@@ -161,16 +161,13 @@ def _matches(name: str, pattern: str) -> bool:
     if pattern.startswith("|1|"):
         return _matches_hash(name, pattern)
     pattern = pattern.lower()
-    if pattern == name:
-        return True
-    # Brackets are part of `[host]:port`, not a character class.
-    return fnmatchcase(name.replace("[", "\1"), pattern.replace("[", "\1"))
+    return pattern == name or matches_pattern(name, pattern)
 
 
 def _matches_hash(name: str, pattern: str) -> bool:
     try:
         salt, digest = (base64.b64decode(part) for part in pattern.split("|")[2:4])
-    except (ValueError, binascii.Error):
+    except ValueError:
         return False
     return hmac.compare_digest(
         hmac.new(salt, name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest(), digest

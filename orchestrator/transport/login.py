@@ -9,7 +9,7 @@ from paramiko.auth_strategy import AuthResult, AuthSource, AuthStrategy
 
 from orchestrator.errors import HostRefused, HostUnreachable
 from orchestrator.transport.keys import KeyStore
-from orchestrator.transport.session import Session
+from orchestrator.transport.session import Session, plain
 from orchestrator.transport.target import Target
 
 
@@ -88,7 +88,7 @@ class Login(AuthStrategy):
                 " `IdentityFile` and `IdentitiesOnly yes` in the ssh config"
             )
         elif self._allowed and "publickey" not in self._allowed:
-            message += f"; the host takes only {', '.join(sorted(self._allowed))}"
+            message += f"; the host takes only {plain(', '.join(sorted(self._allowed)))}"
         if self._notes:
             message += "".join(f"\n  {note}" for note in self._notes)
         return HostRefused(self._target.name, message, step="authentication", hint=hint)

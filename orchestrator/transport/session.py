@@ -27,6 +27,11 @@ _CERTIFICATE_ALGORITHMS = (
 )  # fmt: skip
 
 
+def plain(text: str, limit: int = 300) -> str:
+    """What a server said, fit for a terminal: without control characters, and short."""
+    return "".join(char if char.isprintable() else "?" for char in text)[:limit]
+
+
 @dataclass
 class Ending:
     """What the host said about the end of a channel. All false or None: it said nothing (the link broke)."""
@@ -114,7 +119,7 @@ class Session(paramiko.Transport):
         start = message.packet.tell()
         if message.get_text() == "exit-signal":
             message.get_boolean()
-            self._ending(channel).signal = message.get_text()
+            self._ending(channel).signal = plain(message.get_text(), 40)
             channel.status_event.set()
             return
         message.packet.seek(start)
@@ -140,4 +145,4 @@ class Session(paramiko.Transport):
 
     def _parse_disconnect(self, m: Message) -> None:
         m.get_int()
-        self.farewell = m.get_text()
+        self.farewell = plain(m.get_text())

@@ -21,7 +21,7 @@ from orchestrator.transport.login import Login
 from orchestrator.transport.openings import Dropped, Openings, OpenOnce
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
-from orchestrator.transport.session import Session
+from orchestrator.transport.session import Session, plain
 from orchestrator.transport.target import Target, Warn
 
 HANDSHAKE_TIMEOUT_S = 20.0
@@ -173,7 +173,7 @@ class SshTransport:
         step = session.step if session is not None else "connect"
         reason = (
             (session.farewell if session is not None else None)
-            or str(error)
+            or plain(str(error))
             or "the host closed the connection"
         )
         if step == "banner" and not self._closing.is_set():

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
+
+from orchestrator.transport.patterns import matches_list
 
 MAX_INCLUDES = 16
 _SEVERAL = frozenset({"identityfile", "certificatefile"})
@@ -51,7 +52,7 @@ class _Reader:
         for number, line in enumerate(lines, 1):
             key, words = self._parse(line, f"{file}:{number}")
             if key == "host":
-                applies = outer and _matches(self._host, words)
+                applies = outer and matches_list(self._host, words)
             elif key == "match":
                 applies = outer and [word.lower() for word in words] == ["all"]
                 if not applies and outer:
@@ -87,9 +88,3 @@ class _Reader:
         except ValueError as error:
             self._warn(f"{place}: {error}")
             return "", []
-
-
-def _matches(host: str, patterns: Sequence[str]) -> bool:
-    if any(pattern.startswith("!") and fnmatchcase(host, pattern[1:]) for pattern in patterns):
-        return False
-    return any(fnmatchcase(host, pattern) for pattern in patterns if not pattern.startswith("!"))

@@ -365,6 +365,19 @@ def test_quotes_substitutions_and_newlines_stay_what_they_are(sshd: Sshd, connec
     assert not list(sshd.home.rglob("pwned"))
 
 
+def test_a_hundred_kilobytes_in_a_variable_arrive_and_more_than_linux_takes_is_named(
+    sshd: Sshd, connections: Connections
+) -> None:
+    script = b"import json, os\nprint(json.dumps({'time_us': 5, 'size': len(os.environ['BIG'])}))\n"
+    spec = sshd.spec()
+    transport = connections.transport(spec)
+    fits = run_one(transport, spec, script=script, env={"BIG": "x" * 100_000})
+    assert fits["metrics"]["size"] == 100_000
+    record = run_one(transport, spec, script=script, run_id="r2", env={"BIG": "x" * 200_000})
+    assert record["status"] == "error"
+    assert "variable BIG has 200000 bytes" in record["reason"]
+
+
 def test_much_on_standard_error_before_much_on_standard_output(sshd: Sshd, connections: Connections) -> None:
     script = (
         b"import json, sys\nsys.stderr.write('e' * 6_000_000)\nsys.stdout.write(('o' * 99 + '\\n') * 60_000)\n"

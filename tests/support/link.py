@@ -35,6 +35,8 @@ class SlowLink:
         self._heard = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._stalled = threading.Event()
+        self.mutate: Callable[[int, bytes], bytes] = lambda offset, data: data
+        """What becomes of bytes of the host, given how many came before them on the connection."""
         self._stall_after: Callable[[Counts], bool] = lambda counts: False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="slow link", daemon=True)
@@ -127,6 +129,7 @@ class SlowLink:
     async def _deliver(
         self, on_the_way: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, *, outward: bool
     ) -> None:
+        offset = 0
         while True:
             due, data = await on_the_way.get()
             await asyncio.sleep(max(0.0, due - time.monotonic()))
@@ -142,6 +145,7 @@ class SlowLink:
                 self._heard = True
                 self.counts.received += len(data)
                 self.counts.moments.append((time.monotonic(), "←", len(data)))
+                offset, data = offset + len(data), self.mutate(offset, data)
             writer.write(data)
             await writer.drain()
 

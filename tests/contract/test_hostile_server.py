@@ -1,0 +1,124 @@
+"""Whatever a server says on the SSH connection itself: one HostError within its time, never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.errors import HostError
+from orchestrator.transport import openings
+from orchestrator.transport.open import Connections
+from tests.support.link import SlowLink
+from tests.support.sshd import Spec, Sshd
+
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openings, "RETRY_FOR_S", 0.0)
+    for name in ("HANDSHAKE_TIMEOUT_S", "AUTH_TIMEOUT_S"):
+        monkeypatch.setattr(f"orchestrator.transport.ssh.{name}", 0.5)
+    monkeypatch.setattr("orchestrator.transport.process.OPEN_TIMEOUT_S", 0.5)
+
+
+@pytest.fixture
+def link(sshd: Sshd) -> Iterator[SlowLink]:
+    with SlowLink((sshd.address, sshd.port)) as through:
+        sshd.known_hosts.write_text(f"[127.0.0.1]:{through.port} {sshd.host_public_key}\n")
+        yield through
+
+
+@pytest.fixture
+def quick_config(tmp_path: Path) -> Path:
+    path = tmp_path / "quick_config"
+    path.write_text("Host *\n  ConnectTimeout 1\n  ServerAliveInterval 1\n  ServerAliveCountMax 1\n")
+    return path
+
+
+def attempt(spec: Spec, environ: dict[str, str]) -> str:
+    """`ok`, or the step of the one error that there may be."""
+    with Connections(environ=environ) as connections:
+        try:
+            done = connections.transport(spec).run(["echo", "hi"], timeout_s=5)
+        except HostError as error:
+            outcome, told = error.step or "?", str(error)
+        except TimeoutError:
+            outcome, told = "time", ""
+        else:
+            outcome, told = "ok", ""
+            assert done.stdout in (b"hi\n", b"")
+    assert "\x1b" not in told
+    return outcome
+
+
+@settings(FEW, max_examples=10)
+@given(at=st.integers(0, 3200), flip=st.integers(1, 255), cut=st.booleans())
+@example(at=0, flip=1, cut=False)
+@example(at=45, flip=255, cut=False)  # in the length of the first packet
+@example(at=1000, flip=1, cut=True)
+def test_a_byte_that_arrives_as_another(
+    at: int,
+    flip: int,
+    cut: bool,
+    link: SlowLink,
+    sshd: Sshd,
+    user_environ: dict[str, str],
+    quick_config: Path,
+) -> None:
+    def mutate(offset: int, data: bytes) -> bytes:
+        if not offset <= at < offset + len(data):
+            return data
+        index = at - offset
+        return data[:index] + bytes([data[index] ^ flip]) + (b"" if cut else data[index + 1 :])
+
+    link.mutate = mutate
+    outcome = attempt(sshd.spec(port=link.port, ssh_config=quick_config), user_environ)
+    assert outcome in ("ok", "time", "banner", "key exchange", "host key", "authentication", "exec")
+
+
+def packet(payload: bytes) -> bytes:
+    """An SSH packet as it travels before there are keys."""
+    padding = 8 - (5 + len(payload)) % 8 + 8
+    return (1 + len(payload) + padding).to_bytes(4, "big") + bytes([padding]) + payload + b"\0" * padding
+
+
+def text(value: bytes) -> bytes:
+    return len(value).to_bytes(4, "big") + value
+
+
+FAREWELL = b"SSH-2.0-x\r\n" + packet(b"\x01\0\0\0\x02" + text(b"\x1b[2J\x07gone fishing") + text(b""))
+
+GREETINGS = st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: b"SSH-2.0-x\r\n" + tail)
+
+
+@FEW
+@given(said=GREETINGS)
+@example(said=b"SSH-1.5-old\r\n")
+@example(said=b"SSH-2.0-\x1b[31mred\r\n" + b"\0" * 64)
+@example(said=b"SSH-2.0-x\r\n" + b"\xff\xff\xff\xff" + b"a" * 60)
+@example(said=b"x" * 300)
+@example(said=FAREWELL)
+def test_a_server_that_says_anything(
+    said: bytes, sshd: Sshd, user_environ: dict[str, str], quick_config: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            try:
+                while True:
+                    connection, _ = server.accept()
+                    connection.sendall(said)
+                    connection.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
+
+        threading.Thread(target=serve, daemon=True).start()
+        outcome = attempt(sshd.spec(port=server.getsockname()[1], ssh_config=quick_config), user_environ)
+    assert outcome in ("banner", "key exchange", "host key", "authentication")
