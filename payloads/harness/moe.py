@@ -6,13 +6,16 @@ weights of *active* experts once: at decode, few tokens leave most of a large la
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from . import nvfp4, nvfp4_torch, scaled8
-from .declare import Call
+from . import nvfp4_torch, scaled8
+from .declare import Call, Unsupported
 from .device import Device
+from .nvfp4 import Quantised, global_scale_for
 from .operands import Inputs, Operand
 from .routing import rows_of_experts
+
+SF_ROWS = 128  # scales of NVFP4 lie in tiles of so many rows
 
 REFERENCE = "products of the dequantised operands, expert by expert, float32"
 
@@ -31,6 +34,46 @@ class Weights(NamedTuple):
     codes: Any
     scales: Any
     global_scale: float = 1.0
+
+
+class Values(NamedTuple):
+    """What a backend's operands stand for, in float32: `rows()` of A, `weight(expert)`; `key` tells them apart."""
+
+    rows: Callable[[], Any]
+    weight: Callable[[int], Any]
+    key: Any
+
+
+def of_fp8(a: scaled8.Scaled, b: Weights, group: scaled8.Group) -> Values:
+    """The values of FP8 operands; `group` is that of the weights' scales."""
+
+    def weight(expert: int) -> Any:
+        return scaled8.dequantise(scaled8.Scaled(b.codes[expert], b.scales[expert], group))
+
+    return Values(lambda: scaled8.dequantise(a), weight, ("fp8", group))
+
+
+def of_nvfp4(a: Quantised, b: Weights) -> Values:
+    """The values of NVFP4 operands."""
+
+    def weight(expert: int) -> Any:
+        return nvfp4_torch.dequantise_blocks(b.codes[expert], b.scales[expert]) / b.global_scale
+
+    return Values(lambda: nvfp4_torch.dequantise(a), weight, "nvfp4")
+
+
+def as_e4m3(scales: Any) -> Any:
+    """Bytes as float8_e4m3fn."""
+    import torch
+
+    return scales.view(torch.float8_e4m3fn)
+
+
+def swizzled_weights(b: Weights) -> Any:
+    """(experts, n padded to 128, k/16 padded to 4) of float8_e4m3fn, each expert swizzled on its own."""
+    import torch
+
+    return as_e4m3(torch.stack([nvfp4_torch.swizzle(scales) for scales in b.scales]))
 
 
 class Moe:
@@ -109,7 +152,7 @@ class Moe:
 
         return a, self.once(("b", of_b), weights)
 
-    def nvfp4(self) -> Tuple[nvfp4.Quantised, Weights]:
+    def nvfp4(self) -> Tuple[Quantised, Weights]:
         """A and B as NVFP4; scales in rows, one global scale for A and one for all experts."""
         import torch
 
@@ -117,7 +160,7 @@ class Moe:
 
         def weights() -> Weights:
             largest = max(float(self.expert(e).abs().max()) for e in range(self.experts))
-            scale = nvfp4.global_scale_for(largest)
+            scale = global_scale_for(largest)
             made = [nvfp4_torch.quantise(self.expert(e), scale) for e in range(self.experts)]
             return Weights(
                 torch.stack([q.packed for q in made]), torch.stack([q.scales for q in made]), scale
@@ -125,18 +168,18 @@ class Moe:
 
         return a, self.once("b nvfp4", weights)
 
-    def product(self, key: Any, rows_of_a: Callable[[], Any], weight: Callable[[int], Any]) -> Any:
-        """The reference: float32 products of A's rows with `weight(expert)`, (m, n)."""
+    def product(self, values: Values) -> Any:
+        """The reference: float32 products of the rows with their experts' weights, (m, n)."""
         import torch
 
         def make() -> Any:
-            a, out = rows_of_a(), torch.empty((self.m, self.n), device=self.device.torch_device)
+            a, out = values.rows(), torch.empty((self.m, self.n), device=self.device.torch_device)
             for expert, start, end in self.segments():
                 if end > start:
-                    out[start:end] = nvfp4_torch.product(a[start:end], weight(expert))
+                    out[start:end] = nvfp4_torch.product(a[start:end], values.weight(expert))
             return out
 
-        return self.once(("product", key), make)
+        return self.once(("product", values.key), make)
 
     def spread(self, x: Any, alignment: int) -> Any:
         """The rows of `x` with zeros between experts, so that each begins at a multiple of `alignment`."""
@@ -176,25 +219,67 @@ class Moe:
         ends = [0] + [segment.end for segment in self.segments(alignment)]
         return torch.tensor(ends, dtype=torch.int32, device=self.device.torch_device)
 
+    def need_capability(self, known: Sequence[Tuple[int, int]]) -> None:
+        """Raises Unsupported on a GPU of another capability."""
+        if self.device.capability is not None and self.device.capability not in known:
+            names = ", ".join("sm_{}{}".format(*capability) for capability in known)
+            raise Unsupported("{} is not among the devices that it runs on: {}".format(self.device.sm, names))
+
+    def alphas(self, a: Quantised, b: Weights, count: int) -> Any:
+        """The factor that undoes both global scales, (count,) float32."""
+        import torch
+
+        alpha = 1.0 / (a.global_scale * b.global_scale)
+        return torch.full((count,), alpha, dtype=torch.float32, device=self.device.torch_device)
+
+    def scales_by_offset(self, a: Quantised, alignment: int) -> Any:
+        """A's scales, each expert's swizzled by itself; those of expert i begin at row ⌊(start + i·127) / 128⌋·128, start
+        being that of its rows, padded to `alignment`."""
+        made = []
+        for (_, start, end), (expert, at, _) in zip(self.segments(), self.segments(alignment)):
+            if end > start:
+                place = (at + expert * (SF_ROWS - 1)) // SF_ROWS * SF_ROWS
+                made.append((place, nvfp4_torch.swizzle(a.scales[start:end])))
+        out = a.scales.new_zeros((max(place + len(tile) for place, tile in made), made[0][1].shape[1]))
+        for place, tile in made:
+            out[place : place + len(tile)] = tile
+        return out
+
+    def padded_call(self, alignment: int, run: Any, inputs: Any, *cost: float, **more: Any) -> Call:
+        """`call` for a backend whose rows are padded to a multiple of `alignment` for each expert."""
+        rows = self.segments(alignment)[-1].end
+        more["extra"] = {"padded_rows": rows, **more.get("extra", {})}
+        more.setdefault("make_out", lambda: self.make_out(rows))
+        return self.call(run, inputs, *cost, value=lambda out: self.gathered(out, alignment), **more)
+
     def call(
-        self, run: Any, inputs: Any, bytes_per_element: float, scale_bytes: float = 0.0, **more: Any
+        self,
+        run: Any,
+        inputs: Any,
+        bytes_per_element: float,
+        scale_bytes: float = 0.0,
+        *,
+        values: Values,
+        **more: Any,
     ) -> Call:
-        """The `Call` of a backend, with this case's cost and what is known of its routing."""
+        """The `Call` of a backend whose operands stand for `values`, with this case's cost and what is known of its
+        routing."""
         elements = self.active * self.n * self.k + self.m * self.k
-        ordered = sorted(self.rows)
         extra = {
             "rows": self.m,
             "active_experts": self.active,
             "idle_share": 1.0 - self.active / self.experts,
-            "most_rows": ordered[-1],
+            "most_rows": max(self.rows),
             "quantiser": "harness",
         }
+        unquantised = Values(self.activations, self.expert, "float")
         known = {
             "flops": self.flops,
             "bytes_moved": elements * bytes_per_element + scale_bytes + 2.0 * self.m * self.n,
             "precision": self.precision,
+            "reference": lambda: self.product(values),
             "reference_name": REFERENCE,
-            "float_reference": lambda: self.product("float", self.activations, self.expert),
+            "float_reference": lambda: self.product(unquantised),
             "extra": {**extra, **more.pop("extra", {})},
         }
         return Call(run=run, inputs=inputs, **{**known, **more})
