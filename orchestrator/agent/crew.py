@@ -175,7 +175,8 @@ class Crew:
         case = {name: value for name, value in item.items() if name != "done"}
         case["backends"] = list(self._attempt.remaining)
         port = ranks.port_of_case(len(self._workers))
-        message = {"type": "case", "case": case, "attempt": entry.attempt, **port}
+        script = self._setup.script_of(self.group.payload)
+        message = {"type": "case", "case": case, "attempt": entry.attempt, **script, **port}
         for worker in self._workers:
             worker.send(message)
 

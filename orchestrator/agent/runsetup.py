@@ -62,6 +62,17 @@ class RunSetup:
         """Whether a payload is any program, run once a case, and no worker of its own."""
         return (self.job.get("payloads", {}).get(name) or {}).get("kind") == "script"
 
+    def share_workers(self, one: Group, other: Group) -> bool:
+        """Whether a worker that was started for one of two groups can serve the other: templates on as many devices."""
+        return (
+            one.gang == other.gang and not self.is_script(one.payload) and not self.is_script(other.payload)
+        )
+
+    def script_of(self, name: str) -> Dict[str, str]:
+        """What a worker is told of a case's payload: the script of a template."""
+        config = self.payload(name)
+        return {} if config.get("kind") == "script" else {"script": str(config.get("script"))}
+
     def slack_s(self, name: str) -> float:
         """How much later than a case's own limit we act."""
         return SCRIPT_SLACK_S if self.is_script(name) else 0.0

@@ -104,11 +104,18 @@ class Supervisor:
     # --- what crews ask (see crew.Foreman) -------------------------------------------------------------------
 
     def next_entry(self, crew: Crew) -> Optional[Entry]:
-        """The next case of the crew's own payload."""
-        payload = crew.group.payload
-        if self._stopping or any(self._starts.retired(payload, device["uuid"]) for device in crew.devices):
+        """The next case of the crew's own payload, else of another that the same workers can serve."""
+        if self._stopping:
             return None
-        return self._queue.take(crew.group, self._inbox.targets(crew.devices))
+        groups = [crew.group, *(g for g in self._queue.groups() if self._setup.share_workers(g, crew.group))]
+        for group in groups:
+            if any(self._starts.retired(group.payload, device["uuid"]) for device in crew.devices):
+                continue
+            entry = self._queue.take(group, self._inbox.targets(crew.devices))
+            if entry is not None:
+                crew.group = group
+                return entry
+        return None
 
     def again(self, entry: Entry) -> None:
         """Doubtful measurements are made again when all that waits now has had its turn."""

@@ -17,7 +17,7 @@ REFUSALS = {"BackendSupportedError", "BatchInvariantUnsupportedError", "LibraryE
 REFUSAL_TEXT = re.compile(
     r"CUBLAS_STATUS_NOT_SUPPORTED|no kernel image is available|CUDNN_STATUS_NOT_SUPPORTED"
     r"|(is|are) not supported|not supported (on|for|by)|(does|do) not support|only supports?\b|unsupported"
-    r"|requires? (CUDA|compute capability|sm_?\d|the contraction|[MNK]\b)",
+    r"|requires? (backend )?version|requires? (CUDA|compute capability|sm_?\d|the contraction|[MNK]\b)",
     re.IGNORECASE,
 )
 UNDEFINED_SYMBOL = re.compile(r"undefined symbol: ?(\S+)")

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
-from . import channel, device, environment, failures
+from . import channel, device, environment, failures, scripts
 from .declare import Payload
 from .gang import Gang
 from .measure import CaseRun, Reporter
@@ -25,6 +25,8 @@ def main(payload: Payload, cases: Sequence[Mapping[str, Any]], argv: Optional[Se
 
     Exit code 0 when every measurement is ok or unsupported and at least one is ok, else 1 (always 0 under an agent).
     """
+    if scripts.taken(payload):
+        return
     descriptors = channel.take_agent_descriptors()
     if descriptors is not None:
         _enable_faulthandler()
@@ -74,6 +76,8 @@ def serve(
     )
     reporter = _AgentReporter(out)
     crossed: Set[Any] = set()
+    served = scripts.Scripts(sys.argv[0], payload)
+    targets = {"torch" in _modules(payload, cases): target}
     for line in iter(requests.readline, b""):
         message = json.loads(line.decode("utf-8"))
         if message["type"] == "exit":
@@ -81,9 +85,45 @@ def serve(
         if message["type"] == "case":
             if "port" in message:
                 os.environ["MASTER_PORT"] = str(message["port"])  # for who makes a process group of each case
-            healthy = CaseRun(payload, message["case"], target, reporter, crossed).run()
+            healthy = _serve_case(served, message, targets, reporter, crossed)
             out.send({"type": "case_done", "healthy": healthy})
     target.gang.close()
+    _leave()
+
+
+def _serve_case(
+    served: scripts.Scripts,
+    message: Mapping[str, Any],
+    targets: Dict[bool, device.Device],
+    reporter: Reporter,
+    crossed: Set[Any],
+) -> bool:
+    """`targets`: the device with torch in use, and without; another payload may be the first to need torch."""
+    item = message["case"]
+    try:
+        payload = served.payload_of(message)
+        needed = _modules(payload, [item])
+        for name in sorted(needed):
+            _import(name)
+        uses_torch = "torch" in needed or True in targets
+        if uses_torch not in targets:
+            targets[uses_torch] = device.detect(uses_torch, Gang.of(os.environ))
+        target = targets[uses_torch]
+    except Exception as error:  # noqa: BLE001 - a user's script: its failure is the outcome of its cases
+        for record in scripts.refusals(error, item):
+            reporter.measurement(record)
+        return True
+    return CaseRun(payload, item, target, reporter, crossed).run()
+
+
+def _leave() -> None:
+    """End the process at once: taking down an interpreter with torch in it takes half a second of the device's time."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            pass  # closed by a library
+    os._exit(0)
 
 
 class _LineReporter(Reporter):
@@ -121,24 +161,30 @@ def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: chann
 def prepare_process(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> device.Device:
     """Import what the cases' backends share (torch, once a process) and find the device."""
     _find_own_tools()
-    modules = {
+    for name in sorted(_modules(payload, cases)):
+        _import(name)
+    gc.collect()
+    gc.freeze()  # what the imports made stays: later collections need not look at it again
+    return device.detect("torch" in _modules(payload, cases), Gang.of(os.environ))
+
+
+def _modules(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> Set[str]:
+    """Which of the libraries that backends share the cases need."""
+    needed = {
         library.module
         for name in _backend_names(cases)
         if name in payload.backends
         for library in payload.backends[name].needs.libraries
     }
-    for name in sorted(modules & {"numpy", "torch"}):
-        if importlib.util.find_spec(name) is not None:
-            try:
-                importlib.import_module(name)
-            except (
-                ImportError,
-                OSError,
-            ) as error:  # does not load here; the backends that need it will say so
-                failures.log(error, "import {}".format(name))
-    gc.collect()
-    gc.freeze()  # what the imports made stays: later collections need not look at it again
-    return device.detect("torch" in modules, Gang.of(os.environ))
+    return needed & {"numpy", "torch"}
+
+
+def _import(name: str) -> None:
+    if importlib.util.find_spec(name) is not None:
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:  # does not load here; the backends that need it will say so
+            failures.log(error, "import {}".format(name))
 
 
 def _find_own_tools() -> None:

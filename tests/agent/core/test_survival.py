@@ -199,7 +199,7 @@ def test_an_upload_that_is_not_what_was_announced_is_refused_and_leaves_nothing(
     answer, _ = call.next()
     assert (answer["type"], answer["step"]) == ("refused", "check the upload")
     assert [
-        path.name for path in (host.workdir / "cache").iterdir() if path.name.startswith(("0", "."))
+        path.name for path in (host.workdir / "cache").iterdir() if path.name.startswith(("0" * 16, "."))
     ] == []
 
 
