@@ -119,6 +119,8 @@ class KeyStore:
             )
         except (OSError, UnicodeDecodeError) as error:
             return f"{path}: cannot be read: {error}"
+        if (kind := _type_of(public_blob(path) or b"")).startswith("sk-"):
+            return f"{path}: a key of a hardware token ({kind}), which only ssh speaks to: set `transport: openssh`"
         encrypted = _is_encrypted(path)
         if encrypted and self._ask is None:
             return f"{path}: the key is encrypted; add it to the agent (ssh-add {path}) or set SSH_ASKPASS"

@@ -89,6 +89,7 @@ class Login(AuthStrategy):
             )
         elif self._allowed and "publickey" not in self._allowed:
             message += f"; the host takes only {plain(', '.join(sorted(self._allowed)))}"
+            hint += "\n  `transport: openssh` leaves the login to the ssh client (GSSAPI, smart cards); passwords are never asked for"
         if self._notes:
             message += "".join(f"\n  {note}" for note in self._notes)
         return HostRefused(self._target.name, message, step="authentication", hint=hint)

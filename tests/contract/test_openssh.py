@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import socket
@@ -168,6 +169,30 @@ def test_a_wrong_key_is_refused_by_name(sshd: Sshd, connections: Connections, tm
 def test_a_key_that_is_not_there(sshd: Sshd, connections: Connections, tmp_path: Path) -> None:
     with pytest.raises(HostRefused, match=f"{tmp_path}/none: no such key file"):
         connections.transport(sshd.spec(identity_file=tmp_path / "none")).connect()
+
+
+def test_a_hardware_key_is_named_with_the_way_out(
+    sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    def text(*values: bytes) -> bytes:
+        return b"".join(len(value).to_bytes(4, "big") + value for value in values)
+
+    public = text(b"sk-ssh-ed25519@openssh.com", b"k" * 32, b"ssh:")
+    whole = b"openssh-key-v1\0" + text(b"none", b"none", b"") + b"\0\0\0\x01" + text(public, b"")
+    body = base64.b64encode(whole).decode()
+    (tmp_path / "id_sk").write_text(
+        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}\n-----END OPENSSH PRIVATE KEY-----\n"
+    )
+    with pytest.raises(HostRefused, match="transport: openssh") as caught:
+        connections.transport(sshd.spec(identity_file=tmp_path / "id_sk")).connect()
+    assert "sk-ssh-ed25519@openssh.com" in str(caught.value)
+
+
+def test_a_host_that_takes_no_keys_at_all(make_sshd: Make, connections: Connections) -> None:
+    sshd = make_sshd(PubkeyAuthentication="no", PasswordAuthentication="yes")
+    with pytest.raises(HostRefused, match="the host takes only password") as caught:
+        connections.transport(sshd.spec()).connect()
+    assert "passwords are never asked for" in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
@@ -564,8 +589,6 @@ def test_nothing_is_read_from_the_controllers_own_input(sshd: Sshd, tmp_path: Pa
 
 
 def test_fingerprints_are_those_of_ssh_keygen(sshd: Sshd) -> None:
-    import base64
-
     assert fingerprint(base64.b64decode(sshd.host_public_key.split()[1])) == print_of(sshd)
 
 

@@ -17,6 +17,7 @@ import pytest
 from orchestrator.errors import HostUnusable
 from orchestrator.launch.dialogue import Dialogue, End, Launched
 from orchestrator.transport.open import Connections
+from tests.support.dropbear import Dropbear
 from tests.support.places import Place, namespaces_work
 from tests.support.runs import TREE, item, job, journal, measurements, run_one
 from tests.support.sshd import Sshd, with_no_error
@@ -63,6 +64,13 @@ def test_no_sftp_subsystem_is_needed(make_sshd: Make, connections: Connections) 
     spec = sshd.spec()
     assert run_one(connections.transport(spec), spec)["status"] == "ok"
     assert "subsystem request" not in sshd.read_log()
+
+
+def test_a_whole_run_on_dropbear(dropbear: Dropbear, connections: Connections) -> None:
+    spec = dropbear.spec(workdir="~/bench runs")
+    record = run_one(connections.transport(spec), spec, argument="it's")
+    assert (record["status"], record["extra"]["seen"]) == ("ok", "it's")
+    assert (dropbear.home / "bench runs" / "runs" / "r1").is_dir()
 
 
 def test_banner_motd_and_rc_files_on_every_channel(
