@@ -92,6 +92,7 @@ class HostRecord(_Part):
     error: str | None = None
     devices: list[Device] = Field(default_factory=list)
     agent: dict[str, Any] | None = None
+    busy_fraction: float | None = None
 
 
 class RunDocument(_Part):

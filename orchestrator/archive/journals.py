@@ -11,8 +11,8 @@ from orchestrator.archive.document import RunDocument
 from orchestrator.archive.paths import RunFolder
 from orchestrator.errors import ArchiveError
 from orchestrator.events import BadLine, Fold, parse_measurement
-from orchestrator.events.fold import Key
 from orchestrator.events.journal import Event, JournalLines
+from orchestrator.events.state import Key
 from orchestrator.model import Measurement
 
 CHUNK_BYTES = 1 << 20

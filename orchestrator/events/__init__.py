@@ -1,8 +1,9 @@
 """Folding the hosts' journals into measurements; pure (bytes in, values out)."""
 
-from orchestrator.events.fold import AgentState, Entry, Fold, HostState, Key, WorkerView
+from orchestrator.events.fold import Fold
 from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
 from orchestrator.events.missing import Expected, missing
+from orchestrator.events.state import AgentState, Entry, HostState, Key, WorkerView
 
 __all__ = [
     "AgentState",

@@ -8,92 +8,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from sys import intern
-from typing import Any, NamedTuple
+from typing import Any
 
 from orchestrator.events import journal
 from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
-from orchestrator.model import Device, Measurement, RunCounts, Status, Verdict
-
-KEPT_PROBLEMS = 200
-
-
-class AgentState(StrEnum):
-    """What is known of a host's agent; `DEAD` means that it vanished without saying so."""
-
-    UNKNOWN = "unknown"
-    RUNNING = "running"
-    FINISHED = "finished"
-    CANCELLED = "cancelled"
-    DEAD = "dead"
-
-
-class Key(NamedTuple):
-    """What makes a measurement one: `scope` is the device model (`shard`), the host (`replicate`), or the host
-    and the device's UUID (`replicate_devices`); `row` is canonical JSON, or empty."""
-
-    case_id: str
-    backend: str
-    row: str
-    scope: str
-
-
-class Entry(NamedTuple):
-    """Where a measurement lies (`offset` and `length` in bytes of `host`'s journal) and how it ended."""
-
-    host: str
-    offset: int
-    length: int
-    status: Status
-    verdict: Verdict | None
-
-
-@dataclass
-class WorkerView:
-    """A worker as progress shows it. `since` is when its phase began, in UTC seconds of the host's clock."""
-
-    host: str
-    worker: str
-    devices: tuple[str, ...] = ()
-    payload: str | None = None
-    case_id: str | None = None
-    label: str | None = None
-    backend: str | None = None
-    phase: str = "starting"
-    since: float = 0.0
-
-
-@dataclass
-class HostState:
-    """What a host's journal has told so far. `last_t` is the host's clock (UTC seconds) at its last event; `base` the
-    byte of our copy at which the journal that the host has now begins; `waiting` are the holders of devices it needs."""
-
-    name: str
-    agent: AgentState = AgentState.UNKNOWN
-    identity: dict[str, Any] = field(default_factory=dict)
-    devices: tuple[Device, ...] = ()
-    workers: dict[str, WorkerView] = field(default_factory=dict)
-    waiting: dict[str, dict[str, str]] = field(default_factory=dict)
-    released: set[str] = field(default_factory=set)
-    base: int = 0
-    queued: int = 0
-    sealed: bool = False
-    last_t: float = 0.0
-    statuses: Counter[str] = field(default_factory=Counter)
-    superseded: int = 0
-    damaged_lines: int = 0
-    problem_count: int = 0
-    problems: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_PROBLEMS))
-
-    @property
-    def only_model(self) -> str:
-        """The product name of the host's devices if they are all of one, else empty."""
-        models = {device.model for device in self.devices}
-        return models.pop() if len(models) == 1 else ""
+from orchestrator.events.state import AgentState, Entry, HostState, Key, WorkerView, count_busy
+from orchestrator.model import Measurement, RunCounts
 
 
 class Fold:
@@ -286,7 +209,9 @@ class Fold:
             case journal.WorkerChanged():
                 self._worker_changed(state, event)
             case journal.WorkerExited():
-                state.workers.pop(event.worker, None)
+                view = state.workers.pop(event.worker, None)
+                if view is not None:
+                    count_busy(state, view, event.t)
             case journal.CaseChanged() | journal.Phase():
                 self._case_changed(state, event)
             case journal.AgentFinished():
@@ -304,11 +229,14 @@ class Fold:
         view.since = event.t
         for device in view.devices:
             state.waiting.pop(device, None)
+        if event.type == "worker_ready" and state.first_ready_t is None:
+            state.first_ready_t = event.t
         if event.environment_id and event.environment is not None:
             self.environments.setdefault(event.environment_id, event.environment)
 
     def _case_changed(self, state: HostState, event: journal.CaseChanged | journal.Phase) -> None:
         view = state.workers.setdefault(event.worker, WorkerView(state.name, event.worker))
+        count_busy(state, view, event.t)
         view.since = event.t
         if event.type == "case_finished":
             view.case_id = view.label = view.backend = None

@@ -111,6 +111,7 @@ def summary(report: Report) -> list[str]:
     if counts.total and not counts.statuses.get("ok"):
         lines.append("Not one measurement is ok.")
     lines += _hosts(report)
+    lines += _usage(report)
     if report.run.resumes:
         lines.append(f"takes up what run {report.run.resumes} left")
     return [visible(line) for line in lines]
@@ -136,6 +137,22 @@ def _hosts(report: Report) -> list[str]:
             f"{'host' if len(hosts) == 1 else f'{len(hosts)} hosts'} {names}" + (f": {what}" if what else "")
         )
     return lines
+
+
+def _usage(report: Report) -> list[str]:
+    """How well the devices were used, which is what farbench itself costs."""
+    shares = {
+        name: host.busy_fraction for name, host in report.run.hosts.items() if host.busy_fraction is not None
+    }
+    if not shares:
+        return []
+    what = "measuring, checking or compiling"
+    if len(shares) == 1:
+        return [
+            f"its devices were {what} {share(next(iter(shares.values())))} of the time after the first import"
+        ]
+    low, high = share(min(shares.values())), share(max(shares.values()))
+    return [f"devices were {what} {low} to {high} of the time after the first import, by host"]
 
 
 def _described(told: HostRecord | None, models: list[str]) -> str:

@@ -106,6 +106,7 @@ def host_records(
             "agent": fold.host(name).identity,
             "problems": list(fold.host(name).problems),
             "clock_offset_s": clock_offsets.get(name),
+            "busy_fraction": fold.host(name).busy_fraction,
         }
         for name, (state, error) in states.items()
     }

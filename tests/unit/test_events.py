@@ -285,3 +285,22 @@ def test_a_large_run_fits_in_little_memory():
     tracemalloc.stop()
     assert fold.counts().total == 4000
     assert held / 4000 < 700  # bytes a measurement: 64 hosts with 2,000 each stay under 100 MB
+
+
+def test_the_share_of_time_that_devices_were_at_work() -> None:
+    """From the first worker's readiness to the last result; rests and gaps of a worker count as what they are."""
+    fold = Fold()
+
+    def tell(t: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": t, "type": kind, **fields}) + "\n").encode())
+
+    tell(0, "worker_starting", worker="w", devices=["GPU-1"], payload="p")
+    assert fold.host("h").busy_fraction is None
+    tell(10, "worker_ready", worker="w", devices=["GPU-1"], payload="p", import_s=9.0)
+    tell(11, "case_started", case_id="c", worker="w", devices=["GPU-1"], attempt=1)
+    tell(12, "phase", case_id="c", worker="w", backend="b", phase="compile")
+    tell(14, "phase", case_id="c", worker="w", backend="b", phase="measure")
+    tell(20, "measurement", measurement={})
+    tell(20, "case_finished", case_id="c", worker="w", devices=["GPU-1"], attempt=1)
+    assert fold.host("h").busy_s == 8.0
+    assert fold.host("h").busy_fraction == 0.8
