@@ -145,6 +145,7 @@ class Fold:
         state.last_t = max(state.last_t, event.t)
         accepted = None
         if isinstance(event, journal.Measured):
+            state.last_result_t = event.t
             accepted = self._measured(state, event, offset, len(line))
         else:
             self._note(state, event)
