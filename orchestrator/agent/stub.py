@@ -22,6 +22,7 @@ HINTS = {
     errno.EDQUOT: "your quota is used up: free some space there, or set another `workdir`",
     errno.EACCES: "make it writable for this user, or set another `workdir`",
     errno.EPERM: "make it writable for this user, or set another `workdir`",
+    errno.ENOENT: "a folder above it cannot be made: set another `workdir`",
     errno.EROFS: "it is mounted read-only: set another `workdir`",
     errno.EEXIST: "something that is no folder is in the way: set another `workdir`",
     errno.ENOTDIR: "something that is no folder is in the way: set another `workdir`",
@@ -72,14 +73,20 @@ def make_folders(workdir: str) -> str:
         if not os.access(cache, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), cache)
         for name in os.listdir(cache):
-            path = os.path.join(cache, name)
-            if name.startswith(".incoming-") and time.time() - os.stat(path).st_mtime > 3600:
-                os.unlink(path)
-    except FileNotFoundError:
-        pass  # another upload's leftovers, removed by someone else at this moment
+            if name.startswith(".incoming-"):
+                drop_leftover(os.path.join(cache, name))
     except OSError as error:
         raise failed("create the work folder", workdir, error) from error
     return cache
+
+
+def drop_leftover(path: str) -> None:
+    """Remove what an upload left that nobody continues any more."""
+    try:
+        if time.time() - os.stat(path).st_mtime > 3600:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass  # removed by someone else at this moment
 
 
 def take(source: Any, cache: str, sha256: str, size: int) -> None:
