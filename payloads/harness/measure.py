@@ -255,10 +255,12 @@ class CaseRun:
         error.__traceback__ = None  # its frames hold the backend's tensors
         if status == "oom":
             self._device.release_memory()
-        self._report(backend.name, status, reason)
         if self._healthy and not all(self._gang.every(self._device.alive())):
             print("farbench: the device no longer computes in this process", file=sys.stderr)
             self._healthy = False
+            if status != "unsupported":
+                status, reason = "crashed", "it broke the CUDA context: {}".format(reason)
+        self._report(backend.name, status, reason)
 
     def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))

@@ -149,6 +149,6 @@ def test_a_device_that_dies_in_the_rounds_fails_one_backend_and_keeps_the_others
     )
     recorder = measure(payload_of(fine=fine, dying=dying), item, GPU)
     assert not recorder.healthy
-    assert recorder.records["dying"]["status"] == "error"
+    assert recorder.records["dying"]["status"] == "crashed"
     assert "illegal memory access" in recorder.records["dying"]["reason"]
     assert recorder.records["fine"]["timing"]["median_us"] == pytest.approx(10.0)

@@ -216,7 +216,7 @@ def test_a_device_that_died_ends_the_case_and_leaves_the_rest_to_another_process
     payload = payload_of(bad=raising(RuntimeError("an illegal memory access")), right=lambda p: good_call())
     recorder = measure(payload, make_item({}, ["bad", "right"]), DeadDevice())
     assert not recorder.healthy
-    assert recorder.records["bad"]["status"] == "error"
+    assert recorder.records["bad"]["status"] == "crashed"
     assert "right" not in recorder.records
 
 
@@ -232,7 +232,7 @@ def test_samples_taken_before_the_device_died_stand(measure):
     payload = payload_of(right=lambda p: good_call(), bad=lambda p: good_call(run))
     recorder = measure(payload, make_item({}, ["right", "bad"], measure=slow), DeadDevice())
     assert not recorder.healthy
-    assert recorder.records["bad"]["status"] == "error"
+    assert recorder.records["bad"]["status"] == "crashed"
     assert recorder.records["right"]["status"] == "ok"
 
 
