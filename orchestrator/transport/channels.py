@@ -29,6 +29,7 @@ class Channels:
     def __init__(self, host: str) -> None:
         self._host = host
         self._changed = threading.Condition()
+        self._trying = 0
         self._accepted = False
 
     def open(self, open_one: Callable[[], T]) -> T:
@@ -38,16 +39,31 @@ class Channels:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                opened = open_one()
+                return self._try(open_one)
             except NoRoom as error:
-                if not self._accepted or time.monotonic() >= deadline:
+                if self._hopeless() or time.monotonic() >= deadline:
                     raise self._refusal(str(error)) from error
-            else:
-                self._accepted = True
-                return opened
             with self._changed:
                 self._changed.wait(pause_s * random.uniform(0.5, 1.5))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _try(self, open_one: Callable[[], T]) -> T:
+        with self._changed:
+            self._trying += 1
+        accepted = False
+        try:
+            opened = open_one()
+            accepted = True
+            return opened
+        finally:
+            with self._changed:
+                self._trying -= 1
+                self._accepted = self._accepted or accepted
+
+    def _hopeless(self) -> bool:
+        """Whether this was not declined for the sake of other commands."""
+        with self._changed:
+            return not self._accepted and self._trying == 0
 
     def ended(self) -> None:
         """A command has ended: one of those that wait may try."""

@@ -101,6 +101,8 @@ class OpenSshProcess(Output):
             status = self._process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{self._host}: the command did not end in time") from None
+        if self._closed:
+            return None, None
         self._drain.join(_SLICE_S)
         if status >= 0 and (status != 255 or self._told_status()):
             return status, None
@@ -198,13 +200,17 @@ class OpenSshProcess(Output):
             return ""
 
     def _drain_stderr(self) -> None:
-        """Until the command's end; then keep what its `ssh` said, and make room for another command."""
+        """Until the command's end, or ours; then keep what its `ssh` said, and make room for another command."""
         assert self._process.stderr is not None
         with self._process.stderr as stderr:
-            while data := stderr.read(_READ_BYTES):
+            # After `close` the master may hold the other end for as long as the command runs on.
+            while not (self._closed and self._process.poll() is not None):
+                if not select.select([stderr], [], [], _SLICE_S)[0]:
+                    continue
+                if not (data := stderr.read(_READ_BYTES)):
+                    break
                 self._tail.add(data)
         self._process.wait()
-        said = self._hear()
-        self._said = said
+        self._said = self._hear()
         self._messages.unlink(missing_ok=True)
         self._on_end()
