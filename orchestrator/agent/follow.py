@@ -20,7 +20,7 @@ ALIVE_EVERY_S = 5.0
 LOOK_EVERY_S = 1.0
 GATHER_S = 0.015
 """An agent at work writes many short lines: sent one by one they would cost the controller more than the cases cost."""
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
 
 
 class TakenOver(Exception):
@@ -143,7 +143,7 @@ class _Tail:
         self._fd: Optional[int] = None
 
     def read(self) -> bytes:
-        """The next whole lines, some 256 KiB at a time; b"" when there are none yet."""
+        """The next whole lines, some 64 KiB at a time; b"" when there are none yet."""
         if self._fd is None:
             try:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from orchestrator.errors import ArchiveError
@@ -41,6 +43,8 @@ COLUMNS = {
 }
 """Name and DuckDB type of each column of `results.parquet`, in order. Times are UTC."""
 
+LARGE_BYTES = 4 * 1024 * 1024
+_APART = "import duckdb, sys; c = duckdb.connect(':memory:'); c.execute('SET threads = 1'); c.execute(sys.stdin.read())"
 _SMALLEST_OBJECT_LIMIT = 16 * 1024 * 1024
 
 
@@ -54,14 +58,14 @@ def name(value: str) -> str:
     return '"' + value.replace('"', '""') + '"'
 
 
-def select_jsonl(path: Path, longest_line: int = 0) -> str:
-    """A SELECT of the typed columns from a file of result lines."""
+def select_jsonl(path: Path, longest_line: int = 0, least_limit: int = _SMALLEST_OBJECT_LIMIT) -> str:
+    """A SELECT of the typed columns from a file of result lines. Twice their limit is the size of DuckDB's buffers."""
     raw = {c: "JSON" if c in JSON_TEXT else "VARCHAR" if c == "started_at" else t for c, t in COLUMNS.items()}
     read_as = ", ".join(f"{name(column)}: {text(kind)}" for column, kind in raw.items())
     casts = {c: f"CAST({name(c)} AS VARCHAR)" for c in JSON_TEXT}
     casts["started_at"] = "TRY_CAST(started_at AS TIMESTAMP)"  # hosts write it; what is no time becomes null
     selected = ", ".join(f"{casts.get(column, name(column))} AS {name(column)}" for column in COLUMNS)
-    limit = max(_SMALLEST_OBJECT_LIMIT, 2 * longest_line)
+    limit = max(least_limit, 2 * longest_line)
     return (
         f"SELECT {selected} FROM read_json({text(str(path))}, format = 'newline_delimited', "  # noqa: S608 - names are ours, the path is a literal
         f"columns = {{{read_as}}}, maximum_object_size = {limit})"
@@ -70,13 +74,32 @@ def select_jsonl(path: Path, longest_line: int = 0) -> str:
 
 def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
     """Write the typed form of a file of result lines. Raises `ArchiveError`."""
+    copy = (
+        f"COPY ({select_jsonl(jsonl, longest_line, 1 << 20)}) TO {text(str(parquet))} "
+        "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 4096, USE_TMP_FILE false)"
+    )
+    problem = (
+        _copied(copy) if jsonl.stat().st_size < LARGE_BYTES or not sys.executable else _copied_apart(copy)
+    )
+    if problem is not None:
+        raise ArchiveError(f"{parquet} could not be written from {jsonl}: {problem}")
+
+
+def _copied(copy: str) -> str | None:
+    """Carry the statement out; what went wrong, if anything."""
     import duckdb  # takes a moment to load
 
     try:
         with duckdb.connect(":memory:") as connection:
-            connection.execute(
-                f"COPY ({select_jsonl(jsonl, longest_line)}) TO {text(str(parquet))} "
-                "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
-            )
+            connection.execute(copy)
     except duckdb.Error as error:
-        raise ArchiveError(f"{parquet} could not be written from {jsonl}: {error}") from None
+        return str(error)
+    return None
+
+
+def _copied_apart(copy: str) -> str | None:
+    """The same in a process of its own: DuckDB takes a hundred megabytes for large files, and gives few of them back."""
+    done = subprocess.run(
+        [sys.executable, "-c", _APART], input=copy, capture_output=True, text=True, check=False
+    )
+    return None if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]

@@ -7,7 +7,7 @@ Format 1, with every key but the first three optional:
     sweep           {name, path, source (the YAML as it was read), sha256}
     placement       "shard" | "replicate" | "replicate_devices"
     plan            {cases: [{id, label, payload, params, backends}], backends, baselines: {payload: backend},
-                     placements: [{case, host}], expected: number of measurements}
+                     placements: [{case, host}] (none: every case on every host), expected: number of measurements}
     hosts           {name: {state, error, devices, agent}}
     versions        {"farbench": …, "python": …, …}
     environments    {environment id: {…}}

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from orchestrator.transport.open import Connections
 
 
+LARGEST_TABLE = 2000
+"""Nobody reads more measurements than that on a terminal; they are only a command away."""
+
+
 def announce(run_id: str, as_json: bool) -> None:
     """The run's id, before anything else; on standard error when standard output is for the document."""
     stream = sys.stderr if as_json else sys.stdout
@@ -84,7 +88,11 @@ def finish(outcome: Outcome, archive: Path, as_json: bool) -> int:
     elif outcome.state == "detached":
         say(f"every host can go on alone. Follow the run with: farbench attach {outcome.run_id}")
     else:
-        _print_report(Archive(archive), Archive(archive).find(outcome.run_id))
+        if sum(outcome.counts.values()) <= LARGEST_TABLE:
+            _print_report(Archive(archive), Archive(archive).find(outcome.run_id))
+        else:
+            counts = ", ".join(f"{n} {status}" for status, n in outcome.counts.items())
+            say(f"{outcome.run_id}: {counts}. The whole table: farbench report {outcome.run_id}")
         for name, (state, error) in outcome.hosts.items():
             if state != "ok":
                 say(f"{error or f'{name}: {state}'}")

@@ -40,6 +40,8 @@ __all__ = [
 Message = Hello | Launched | Events | Alive | OtherJournal | End
 SILENCE_S = 30.0
 """The stub says something every 5 s; after this long without a word the link counts as lost."""
+JOURNAL_UNREAD_BYTES = 128 * 1024
+"""Of a host's journal so much may wait in our memory, which is times the number of hosts."""
 ANSWER_TIMEOUT_S = 120.0
 CANCEL_TIMEOUT_S = 600.0
 """Workers get time to end by themselves before they are killed."""
@@ -185,7 +187,7 @@ class Dialogue:
             "name": "launch", "run_id": job["run_id"], "job": job, "tree": files.tree, "queue": list(queue),
             "sealed": sealed, "secrets": dict(secrets or {}), "follow": follow_offset, **_following(before, session),
         }  # fmt: skip
-        exchange, hello = self._ask(command, files)
+        exchange, hello = self._ask(command, files, unread_bytes=JOURNAL_UNREAD_BYTES)
         return Following(exchange, hello, launches=True, offset=follow_offset)
 
     def follow(
@@ -197,7 +199,7 @@ class Dialogue:
         another one, and `OtherJournal` is all that comes. With `session`, raises `HostUnusable` of the step
         `coordinate` when another session has the run."""
         command = {"name": "follow", "run_id": run_id, "offset": offset, **_following(before, session)}
-        exchange, hello = self._ask(command)
+        exchange, hello = self._ask(command, unread_bytes=JOURNAL_UNREAD_BYTES)
         return Following(exchange, hello, launches=False, offset=offset)
 
     def status(self, run_id: str) -> RunStatus:
@@ -269,7 +271,9 @@ class Dialogue:
         finally:
             exchange.close()
 
-    def _ask(self, command: Mapping[str, Any], files: FileSet | None = None) -> tuple[Exchange, Hello]:
+    def _ask(
+        self, command: Mapping[str, Any], files: FileSet | None = None, *, unread_bytes: int | None = None
+    ) -> tuple[Exchange, Hello]:
         """Open a channel, send the request, and see to it that the host has the agent and `files`."""
         if "run_id" in command:
             # Two entries may name one machine: each has its own part of the run there.
@@ -281,7 +285,8 @@ class Dialogue:
         request = {
             "workdir": self._spec.workdir, "agent": sha256, "files": needed.announcement(), "command": command,
         }  # fmt: skip
-        process = self._transport.spawn(stub_command(self._spec.agent_python, self._spec.python))
+        argv = stub_command(self._spec.agent_python, self._spec.python)
+        process = self._transport.spawn(argv, unread_bytes=unread_bytes)
         exchange = Exchange(process, self._spec.name)
         try:
             return exchange, exchange.begin(stub_source(), request, needed)

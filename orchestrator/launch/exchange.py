@@ -51,11 +51,7 @@ class Exchange:
         """Send the stub and the request in one go, wait for the answer, and send the files that the host lacks.
 
         Raises `HostUnusable` with what the host printed when there is no answer."""
-        line = json.dumps({"nonce": self.nonce, **request}, default=_as_json).encode("ascii")
-        try:
-            self._process.write(b"%d\n%b%b\n" % (len(stub), stub, line), STALL_TIMEOUT_S)
-        except (BrokenPipeError, TimeoutError):
-            pass  # why it took no more is in what it printed
+        self._send_request(stub, request)
         hello = self.answer(Hello, "hello", HELLO_TIMEOUT_S)
         self._greeted = True
         unknown = [sha256 for sha256 in hello.missing if sha256 not in files]
@@ -63,6 +59,14 @@ class Exchange:
             raise self.broken("it asks for files that it was not offered")
         self._upload(hello.missing, files)
         return hello
+
+    def _send_request(self, stub: bytes, request: Mapping[str, Any]) -> None:
+        """Nothing of the text is kept: there may be many hosts, and thousands of cases for each."""
+        line = json.dumps({"nonce": self.nonce, **request}, default=_as_json).encode("ascii")
+        try:
+            self._process.write(b"%d\n%b%b\n" % (len(stub), stub, line), STALL_TIMEOUT_S)
+        except (BrokenPipeError, TimeoutError):
+            pass  # why it took no more is in what it printed
 
     def answer(self, kind: type[T], name: str, timeout_s: float) -> T:
         """The next message, which must be a `name`."""

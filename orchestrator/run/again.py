@@ -70,11 +70,16 @@ def prepare_again(
     plan["cases"] = [
         {**case, "backends": by_case[case["id"]]} for case in plan["cases"] if case["id"] in by_case
     ]
-    plan["placements"] = [
-        {**p, "backends": wanted.get(p["host"], {}).get(p["case"]) or by_case[p["case"]]}
-        for p in plan["placements"]
-        if p["case"] in by_case and (sharded or p["case"] in wanted.get(p["host"], {}))
-    ]
+    if sharded:
+        plan["placements"] = [
+            {**p, "backends": by_case[p["case"]]} for p in plan["placements"] if p["case"] in by_case
+        ]
+    else:
+        plan["placements"] = [
+            {"case": case_id, "host": host, "backends": backends}
+            for host, hand in wanted.items()
+            for case_id, backends in hand.items()
+        ]
     plan["expected"] = None
     fresh = {key: document[key] for key in ("schema_version", "sweep", "placement", "plan")} | {
         "run_id": run_id,

@@ -18,6 +18,7 @@ from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
 from orchestrator.run import record
+from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.dealing import Dealing
 from orchestrator.run.hostrun import Changed, Chunk, HostPhase, HostRun, HostTask, News
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
@@ -25,9 +26,12 @@ from orchestrator.transport.base import Transport
 
 TICK_S = 0.1
 GATHER_S = 0.02
-QUEUED_NEWS = 64
+QUEUED_NEWS = 24
 """How much from hosts may wait: a bound on memory, since a link is not read while its thread waits here."""
 ENDING_S = 5.0
+MANY_HOSTS = 8
+WARM_UP_FOR = 1000
+"""Larger runs are made ready for queries by a process of their own (see `archive.columns`)."""
 
 
 class Ending(StrEnum):
@@ -62,6 +66,8 @@ class Coordinator:
         unused: Sequence[HostView] = (),
     ) -> None:
         """The hosts to follow; `unused` take no part, and stand as they were found before."""
+        if len(tasks) > MANY_HOSTS:
+            limit_arenas()
         session = uuid.uuid4().hex
         for task in tasks:
             name = task.spec.name
@@ -81,7 +87,8 @@ class Coordinator:
         self._observer.begin(self._run.folder.run_id, self.expected())
         for host in self._hosts.values():
             host.start()
-        threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
+        if self.expected() <= WARM_UP_FOR:
+            threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
         try:
             while True:
                 self._take_in()

@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from orchestrator.archive import OpenRun
+from orchestrator.archive import OpenRun, RunDocument
 from orchestrator.events import Fold
 from orchestrator.inventory import HostSpec
 from orchestrator.run import record
@@ -57,9 +57,10 @@ def follow_run(
     try:
         dealing = Dealing(launch.items, list(launch.hosts)) if launch.hands is None else None
         coordinator = Coordinator(run, dealing=dealing, observer=observer)
-        unused = [] if way.launches else _found_useless(run)
+        document = run.document()
+        unused = [] if way.launches else _found_useless(run, document)
         tasks = [
-            _task(run, launch, coordinator.fold, name, way, tree, secrets.get(name, {}))
+            _task(run, launch, coordinator.fold, name, way, tree, secrets.get(name, {}), document.placement)
             for name in launch.hosts
             if name not in {view.name for view in unused}
         ]
@@ -86,6 +87,7 @@ def _task(
     way: Way,
     tree: Mapping[str, bytes],
     secrets: Mapping[str, str],
+    placement: str,
 ) -> HostTask:
     job = launch.jobs[name]
     if way is Way.RESUME:
@@ -96,7 +98,7 @@ def _task(
         run_id=run.run_id,
         job=job,
         tree=tree,
-        items=partial(_hand, launch, fold, name, run.document().placement),
+        items=partial(_hand, launch, fold, name, placement),
         sealed=launch.hands is not None,
         secrets=secrets,
         offset=offset,
@@ -115,18 +117,19 @@ def _hand(launch: Launch, fold: Fold, host: str, placement: str) -> Sequence[Map
     models = {device.model for device in fold.host(host).devices}
     several = placement == "replicate_devices" or len(models) > 1
     measured: Mapping[str, set[str]] = {} if several else fold.measured(host)
-    return [
-        {**item, "done": [b for b in item["backends"] if b in measured.get(item["case_id"], ())]}
-        for item in launch.hand(host)
-    ]
+    return [_left(item, measured.get(item["case_id"], set())) for item in launch.hand(host)]
 
 
-def _found_useless(run: OpenRun) -> list[HostView]:
+def _left(item: Mapping[str, Any], measured: set[str]) -> Mapping[str, Any]:
+    return {**item, "done": [b for b in item["backends"] if b in measured]} if measured else item
+
+
+def _found_useless(run: OpenRun, document: RunDocument) -> list[HostView]:
     """Hosts that could not be used when the run began: it goes on without them until it is resumed."""
     bad = (HostPhase.UNREACHABLE, HostPhase.REFUSED, HostPhase.UNUSABLE)
     return [
         HostView(name, HostPhase(host.state), host.error)
-        for name, host in run.document().hosts.items()
+        for name, host in document.hosts.items()
         if host.state in bad and not run.journal_size(name)
     ]
 

@@ -31,10 +31,15 @@ class Launch:
     hands: Mapping[str, Mapping[str, Sequence[str]]] | None
     lost_after_s: float
 
-    def hand(self, host: str) -> list[dict[str, Any]]:
+    def hand(self, host: str) -> list[Mapping[str, Any]]:
         """The queue items that a host is given at the start."""
         cases = (self.hands or {}).get(host, {})
-        return [{**self.items[case_id], "backends": list(backends)} for case_id, backends in cases.items()]
+        return [self._item(case_id, backends) for case_id, backends in cases.items()]
+
+    def _item(self, case_id: str, backends: Sequence[str]) -> Mapping[str, Any]:
+        """The item itself where all of its backends are meant: there may be many hosts."""
+        item = self.items[case_id]
+        return item if list(backends) == item["backends"] else {**item, "backends": list(backends)}
 
     def to_bytes(self) -> bytes:
         """The file's content."""

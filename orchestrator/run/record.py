@@ -56,7 +56,7 @@ def document(
             ],
             "backends": plan.to_json()["backends"],
             "baselines": {part.payload: part.baseline for part in plan.parts},
-            "placements": [{"case": p.case_id, "host": p.host} for p in plan.placements],
+            "placements": _placements(plan),
         },
         "hosts": {host.name: {} for host in plan.hosts},
         "versions": versions(),
@@ -65,6 +65,14 @@ def document(
         "resumes": resumes,
         "argv": list(argv),
     }
+
+
+def _placements(plan: Plan) -> list[dict[str, str]]:
+    """Where cases are measured; nothing where that is every case on every host: with many hosts it would be most of
+    the document."""
+    if plan.sweep.placement != "shard" and len(plan.placements) == len(plan.cases) * len(plan.hosts):
+        return []
+    return [{"case": p.case_id, "host": p.host} for p in plan.placements]
 
 
 def expected(record: RunDocument, fold: Fold) -> Iterator[Expected]:
@@ -83,14 +91,16 @@ def expected(record: RunDocument, fold: Fold) -> Iterator[Expected]:
                         case, backend, first_host.get(case_id, ""), models=(model,) if model else ()
                     )
         return
-    for placement in record.plan.placements:
-        case, backends = cases[placement.case]
+    everywhere = ((case_id, host, ()) for host in record.hosts for case_id in cases)
+    listed = ((p.case, p.host, p.backends) for p in record.plan.placements)
+    for case_id, host, only in listed if record.plan.placements else everywhere:
+        case, backends = cases[case_id]
         devices: tuple[Device | None, ...] = (None,)
         if record.placement == "replicate_devices":
-            devices = fold.host(placement.host).devices or (None,)
+            devices = fold.host(host).devices or (None,)
         for device in devices:
-            for backend in placement.backends or backends:
-                yield Expected(case, backend, placement.host, device)
+            for backend in only or backends:
+                yield Expected(case, backend, host, device)
 
 
 def host_records(

@@ -71,8 +71,10 @@ class Transport(Protocol):
     def connect(self) -> None:
         """Open the connection if it is not open, or was lost. Raises `HostUnreachable`, `HostRefused` with the step's name."""
 
-    def spawn(self, argv: Sequence[str]) -> Process:
-        """Start a command on the host, through /bin/sh whatever the login shell, arguments byte for byte."""
+    def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> Process:
+        """Start a command on the host, through /bin/sh whatever the login shell, arguments byte for byte.
+
+        `unread_bytes` bounds how much of its output may wait here for a reader; left out, as much as makes it fast."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end, draining both streams (of standard error the tail is kept).

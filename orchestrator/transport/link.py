@@ -21,6 +21,7 @@ from orchestrator.errors import HostUnreachable
 
 READ_AHEAD_BYTES = 256 * 1024
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None) if sys.platform == "linux" else None
+_NOTHING = memoryview(b"")
 _FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
@@ -63,7 +64,7 @@ class Link:
             stream if quickack and isinstance(stream, socket.socket) and _QUICKACK is not None else None
         )
         self._on_close = on_close
-        self._ahead = memoryview(b"")
+        self._ahead = _NOTHING
         self._closed = False  # paramiko looks at this name, which sockets have
         self._silence_s: float | None = None
         self._last_received = time.monotonic()
@@ -91,8 +92,10 @@ class Link:
             if len(data) <= size:
                 return data
             self._ahead = memoryview(data)
-        head, self._ahead = self._ahead[:size], self._ahead[size:]
-        return bytes(head)
+        head = bytes(self._ahead[:size])
+        # An empty view would keep all that was read alive.
+        self._ahead = self._ahead[size:] if len(self._ahead) > size else _NOTHING
+        return head
 
     def send(self, data: bytes) -> int:
         """As `socket.send`; raises `LinkBroken`, so that a full buffer does not block a writer for ever."""

@@ -69,8 +69,8 @@ class OpenSshTransport:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
         self._live_master()
 
-    def spawn(self, argv: Sequence[str]) -> OpenSshProcess:
-        """Start a command; see `base.Transport.spawn`."""
+    def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> OpenSshProcess:
+        """Start a command; see `base.Transport.spawn`. What is unread waits in a pipe of the system's, which is small."""
         line = login_shell_line(argv)
         master = self._live_master()
         return self._channels.open(lambda: OpenSshProcess(self.host, master, line, self._channels.ended))

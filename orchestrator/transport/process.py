@@ -25,10 +25,10 @@ _PACKET_BYTES = 32_000
 class SshProcess(Output):
     """See `base.Process`. Writing and reading may happen in two threads."""
 
-    def __init__(self, host: str, session: Session, line: str) -> None:
+    def __init__(self, host: str, session: Session, line: str, *, unread_bytes: int | None = None) -> None:
         super().__init__(host)
         self._session = session
-        self._channel = session.channels.open(lambda: _open_channel(host, session))
+        self._channel = session.channels.open(lambda: _open_channel(host, session, unread_bytes))
         self._channel.settimeout(_SLICE_S)
         self._ended = False
         self._closed = False
@@ -141,10 +141,10 @@ class SshProcess(Output):
             self._tail.add(data)
 
 
-def _open_channel(host: str, session: Session) -> Channel:
+def _open_channel(host: str, session: Session, window_bytes: int | None) -> Channel:
     """Raises `NoRoom`, `HostUnreachable`."""
     try:
-        return session.open_session(timeout=OPEN_TIMEOUT_S)
+        return session.open_session(window_size=window_bytes, timeout=OPEN_TIMEOUT_S)
     except Exception as error:  # paramiko raises here whatever ended its reading thread, of any type
         # It keeps the reason of one refusal only: of several at once, the others come as errors without one.
         if isinstance(error, paramiko.SSHException) and session.is_active() and "imeout" not in str(error):

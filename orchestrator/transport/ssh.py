@@ -61,10 +61,10 @@ class SshTransport:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
         self._session.get()
 
-    def spawn(self, argv: Sequence[str]) -> SshProcess:
+    def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> SshProcess:
         """Start a command; see `base.Transport.spawn`."""
         line = login_shell_line(argv)
-        return SshProcess(self.host, self._session.get(), line)
+        return SshProcess(self.host, self._session.get(), line, unread_bytes=unread_bytes)
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end; see `base.Transport.run`."""

@@ -189,7 +189,7 @@ class Recorded(Output):
         super().__init__("gpu1")
         self._reply = reply
 
-    def spawn(self, argv: Sequence[str]) -> Recorded:
+    def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> Recorded:
         return self
 
     def write(self, data: bytes, timeout_s: float | None = None) -> None:
