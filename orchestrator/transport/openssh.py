@@ -6,9 +6,12 @@ through that socket. Host key rules, jump hosts and limits are those of the othe
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +27,8 @@ from orchestrator.transport.openssh_process import OpenSshProcess
 from orchestrator.transport.quoting import login_shell_line
 from orchestrator.transport.target import Target, Warn
 
+_PREFIX = "farbench-ssh-"
+LEFT_BEHIND_S = 86400.0
 _SOCKET_PATH_BYTES = 104
 """The shortest limit for the path of a socket; ssh adds 17 characters of its own while it makes one."""
 
@@ -117,9 +122,21 @@ class OpenSshTransport:
 
 def _private_folder() -> Path:
     """A new folder, 0700, with a path short enough for a socket in it."""
-    folder = Path(tempfile.mkdtemp(prefix="farbench-"))
-    if len(str(folder)) + len("/s.0123456789abcdef") < _SOCKET_PATH_BYTES:
-        return folder
-    with suppress(OSError):
-        folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="farbench-", dir="/tmp"))  # mkdtemp makes it ours alone
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if len(str(folder)) + len("/s.0123456789abcdef") >= _SOCKET_PATH_BYTES:
+        with suppress(OSError):
+            folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))  # mkdtemp makes it ours alone
+    for other in folder.parent.glob(f"{_PREFIX}*"):
+        if other != folder:
+            with suppress(OSError):
+                _remove_if_left_behind(other)
+    return folder
+
+
+def _remove_if_left_behind(folder: Path) -> None:
+    """The folder of a controller that was killed: its master has long ended, and took the socket away."""
+    found = folder.lstat()
+    old = time.time() - found.st_mtime > LEFT_BEHIND_S
+    if old and found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not (folder / "s").exists():
+        shutil.rmtree(folder, ignore_errors=True)

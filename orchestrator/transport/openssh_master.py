@@ -198,6 +198,8 @@ def _failure(settings: MasterSettings, log: str, timed_out: bool) -> HostUnreach
         return _key_refusal(settings, log, said)
     if step == "authentication":
         hint = f"does `{target.ssh_command}` work without a password?"
+        missing = [path for path in target.identity_files if target.identities_named and not path.exists()]
+        said += "".join(f"\n  {path}: no such key file" for path in missing)
         return HostRefused(target.name, said, step=step, hint=hint)
     if step == "banner" and settings.through is None and "Connection timed out" not in said:
         return Dropped(

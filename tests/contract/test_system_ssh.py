@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,8 @@ def test_a_wrong_key(sshd: Sshd, connections: Connections, tmp_path: Path) -> No
     with pytest.raises(HostRefused, match="Permission denied") as caught:
         connections.transport(spec_of(sshd, identity_file=tmp_path / "wrong")).connect()
     assert caught.value.step == "authentication"
+    with pytest.raises(HostRefused, match=f"{tmp_path}/none: no such key file"):
+        connections.transport(spec_of(sshd, identity_file=tmp_path / "none")).connect()
 
 
 def test_a_passphrase_is_asked_for_through_askpass_only(
@@ -342,8 +345,17 @@ def test_closing_ends_an_attempt_to_connect(sshd: Sshd, connections: Connections
     assert isinstance(errors[0], HostUnreachable)
 
 
-def test_a_killed_controller_leaves_nothing_that_goes_on_for_long(sshd: Sshd, tmp_path: Path) -> None:
-    """The command's streams close at once; the master goes when nobody uses it."""
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="fb"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_killed_controller_leaves_nothing_for_long(
+    sshd: Sshd, connections: Connections, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command's streams close at once; the master goes when nobody uses it; the folder, when another is made."""
     script = tmp_path / "use.py"
     script.write_text(
         "import sys, time\nfrom pathlib import Path\nfrom orchestrator.transport import openssh_master\n"
@@ -357,13 +369,17 @@ def test_a_killed_controller_leaves_nothing_that_goes_on_for_long(sshd: Sshd, tm
     controller = subprocess.Popen(
         [sys.executable, str(script)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": root, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": root, "TMPDIR": str(short_folder)},
     )
     assert controller.stdout is not None
     with controller.stdout:
         assert controller.stdout.readline() == b"b'ready\\n'\n"
     controller.kill()
     controller.wait()
-    started = time.monotonic()
     wait_for(lambda: not sshd.connection_pids())
-    assert time.monotonic() - started < BOUND_S
+    (left,) = short_folder.glob("farbench-ssh-*")
+    wait_for(lambda: not (left / "s").exists())
+    monkeypatch.setattr("tempfile.tempdir", str(short_folder))
+    monkeypatch.setattr("orchestrator.transport.openssh.LEFT_BEHIND_S", -1.0)
+    connections.transport(spec_of(sshd)).connect()
+    assert not left.exists()
