@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import HostError, HostRefused, HostUnreachable, HostUnusable
+from orchestrator.errors import FileError, HostError, HostRefused, HostUnreachable, HostUnusable
+from orchestrator.inventory import load_inventory
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.transport import channels, openings
 from orchestrator.transport.open import Connections
@@ -28,6 +29,20 @@ Make = Callable[..., Sshd]
 
 def spec_of(sshd: Sshd, **changes: object) -> Spec:
     return sshd.spec(**{"transport": "openssh", **changes})
+
+
+def test_a_transport_that_does_not_exist_is_refused_at_load_with_a_suggestion(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.yaml"
+    hosts.write_text(
+        "hosts:\n  a: {address: x, transport: opensh}\n  b: {embedded: true, transport: openssh}\n"
+    )
+    with pytest.raises(FileError) as caught:
+        load_inventory(hosts)
+    assert (
+        f"{hosts}:2: host 'a': transport: is `ssh` or `openssh`, not 'opensh'; did you mean 'openssh'?"
+        in str(caught.value)
+    )
+    assert f"{hosts}:3: host 'b': an embedded host is reached by farbench itself" in str(caught.value)
 
 
 def test_a_whole_run_over_the_systems_ssh(sshd: Sshd, connections: Connections) -> None:

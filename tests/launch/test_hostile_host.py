@@ -214,7 +214,7 @@ class Recorded(Output):
         return 1, None
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(reply=REPLY, asked=st.sampled_from(sorted(ASKED)))
 def test_anything_at_all_in_answer_to_every_question(reply: bytes, asked: str) -> None:
     """What is made of it is a value, or one HostError without anything that a terminal would obey."""
