@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from typing import Any, List
 
 from .wire import dump, native
@@ -138,8 +139,10 @@ def add_numbered(folder: str, data: bytes, once: bool = False) -> str:
 
 
 def link_once(path: str, data: bytes) -> None:
-    """Write `data` to a file that appears whole, unless there is one by that name already."""
-    temporary = _temporary(path, data)
+    """Write `data` to a file that appears whole, unless there is one by that name already.
+
+    Others may try the same at the same moment, on other machines too."""
+    temporary = _temporary(f"{path}-{secrets.token_hex(4)}", data)
     try:
         os.link(temporary, path)
     except FileExistsError:

@@ -103,3 +103,21 @@ def test_a_proxy_command_takes_no_text_that_a_shell_would_read(tmp_path: Path) -
 def test_ssh_is_the_judge_here() -> None:
     """The comparison above means nothing without an ssh client."""
     assert subprocess.run(["ssh", "-V"], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "keepalive_s", "silence_s"),
+    [
+        ("", 10, 30),
+        ("ServerAliveInterval 2", 2, 6),
+        ("ServerAliveInterval 1\n  ServerAliveCountMax 5", 1, 5),
+        ("ServerAliveInterval 60", 10, 30),
+        ("ServerAliveInterval 0", 10, 30),
+    ],
+)
+def test_a_quiet_link_is_given_up_after_what_the_config_says_and_at_most_thirty_seconds(
+    lines: str, keepalive_s: float, silence_s: float, tmp_path: Path
+) -> None:
+    for client in (True, False):
+        found = target(f"Host gpu1\n  {lines}\n", "gpu1", tmp_path, [], client=client)
+        assert (found.keepalive_s, found.silence_s) == (keepalive_s, silence_s)

@@ -28,7 +28,7 @@ def test_killed_at_twenty_random_moments_then_resumed(desk: Desk, host: Sshd) ->
         unfinished = [r["run_id"] for r in desk_runs(desk) if r["state"] in ("detached", "lost")]
         process = desk.start("resume", unfinished[0]) if unfinished else desk.start("run", "sweep.yaml")
         try:
-            process.wait(rng.uniform(0.1, 2.5))
+            process.wait(rng.uniform(0.1, 1.8))
         except subprocess.TimeoutExpired:
             process.kill()
             kills += 1

@@ -176,3 +176,20 @@ def test_hosts_that_cannot_be_used_are_told_and_the_others_go_on(desk: Desk, mak
     attached = desk.farbench("attach", detached["run_id"], "--json")
     assert attached.json()["hosts"]["changed"]["state"] == "refused"
     assert attached.json()["counts"] == {"ok": 2, "lost": 2}
+
+
+def test_what_was_cancelled_of_a_sharded_run_is_resumed_as_a_new_one(desk: Desk, make_sshd: Make) -> None:
+    for name in ("h1", "h2"):
+        desk.add_host(name, make_sshd())
+    desk.sweep([{"i": i, "how": "wait" if i in (2, 3) else "ok"} for i in range(8)], placement="shard")
+    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
+    wait_for(lambda: (desk.traces / "waiting").exists() and len(desk.traced()) >= 1, "a result")
+    cancelled = desk.json("cancel", run_id)
+    done = cancelled["counts"]["ok"]
+    assert cancelled["counts"] == {"ok": done, "cancelled": 8 - done}
+    desk.open_gate()
+    resumed = desk.json("resume", run_id)
+    assert resumed["run_id"] != run_id
+    assert resumed["counts"] == {"ok": 8 - done}
+    both = [r for r in (*desk.results(run_id), *desk.results(resumed["run_id"])) if r["status"] == "ok"]
+    assert sorted(r["params"]["i"] for r in both) == list(range(8))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.logind import kills_at_logout
 from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host, wait_for
 from tests.support.sshd import Sshd
 
@@ -250,3 +251,31 @@ def test_cancel_ends_what_is_left_also_of_a_dead_agent(desk: Desk, host: Sshd) -
     # The device is free at once.
     desk.sweep([{"i": 5}])
     assert desk.json("run", "sweep.yaml", "--no-wait")["counts"] == {"ok": 1}
+
+
+def test_a_host_that_kills_at_logout_is_told_of_while_the_run_goes_on(
+    desk: Desk, make_sshd: Callable[..., Sshd], tmp_path: Path
+) -> None:
+    """And when it has done so, the run is taken up again."""
+    conf = tmp_path / "logind.conf"
+    conf.write_text("[Login]\nKillUserProcesses=yes\nKillExcludeUsers=\n")
+    if not IS_ROOT:
+        (tmp_path / "run/systemd/system").mkdir(parents=True)
+        (tmp_path / "etc/systemd").mkdir(parents=True)
+        shutil.copy(conf, tmp_path / "etc/systemd/logind.conf")
+        assert "enable-linger" in str(kills_at_logout("anna", str(tmp_path)))
+        return
+    script = (
+        "mount -t tmpfs none /run && mkdir -p /run/sshd /run/systemd/system && "
+        'mount -t tmpfs none /etc/systemd && cp "$0" /etc/systemd/logind.conf && exec "$@"'
+    )
+    host = make_sshd(within=("unshare", "-m", "sh", "-c", script, str(conf)))
+    desk.add_host("h1", host)
+    desk.sweep([{"i": i, "seconds": 0.2} for i in range(4)])
+    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
+    for agent in agents(host):
+        os.kill(agent, signal.SIGKILL)  # what logind does
+    assert desk.json("resume", run_id)["counts"] == {"ok": 4}
+    assert_complete(desk, run_id, 4)
+    problems = [event["message"] for event in desk.journal(run_id, "h1") if event["type"] == "problem"]
+    assert any("enable-linger" in problem for problem in problems)
