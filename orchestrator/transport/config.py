@@ -96,6 +96,7 @@ class _Resolver:
             accept_new=strictness == "accept-new",
             insecure=self._spec.insecure and not is_jump,
             check_was_off=strictness in ("no", "off", "false"),
+            revoked_keys=self._revoked(settings, tokens),
             jump=jump,
             proxy_command=command,
             connect_timeout_s=_seconds(_first(settings, "connecttimeout"), 15.0),
@@ -179,6 +180,10 @@ class _Resolver:
             settings.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",))
         )
         return tuple(self._expand(path, tokens) for path in (*user, *everyone) if path.lower() != "none")
+
+    def _revoked(self, settings: Settings, tokens: Mapping[str, str]) -> Path | None:
+        path = _first(settings, "revokedhostkeys")
+        return self._expand(path, tokens) if path and path.lower() != "none" else None
 
     def _agent_socket(self, settings: Settings) -> str | None:
         named = _first(settings, "identityagent")

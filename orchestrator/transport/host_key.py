@@ -27,6 +27,8 @@ from orchestrator.transport.known_hosts import (
 )
 from orchestrator.transport.target import Target, Warn
 
+_KRL_MAGIC = b"SSHKRL\n\0"
+
 
 def check_host_key(
     target: Target, known: KnownHosts, blob: bytes, *, warn: Warn, now: Callable[[], float] = time.time
@@ -36,9 +38,12 @@ def check_host_key(
         warn(f"{target.name}: insecure: the host key {fingerprint(blob)} was not checked")
         return
     host, port = target.key_host
+    revoked = revoked_blobs(target)
     if "-cert-v01@" in key_type_of(blob):
-        _check_certificate(target, known, blob, now())
+        _check_certificate(target, known, blob, now(), revoked)
         return
+    if blob in revoked:
+        raise _refusal(target, f"the host key {fingerprint(blob)} is revoked ({target.revoked_keys})", None)
     finding = known.check(host, port, blob)
     shown = f"{key_type_of(blob)} {fingerprint(blob)}"
     match finding.trust:
@@ -78,7 +83,40 @@ def changed_key(target: Target, entries: Sequence[Entry], shown: str) -> HostRef
     )
 
 
-def _check_certificate(target: Target, known: KnownHosts, blob: bytes, now: float) -> None:
+def revoked_blobs(target: Target) -> frozenset[bytes]:
+    """The keys of the file that `RevokedHostKeys` names. Raises `HostRefused` where it cannot be read, as ssh does."""
+    if target.revoked_keys is None:
+        return frozenset()
+    try:
+        data = target.revoked_keys.read_bytes()
+    except OSError as error:
+        raise _refusal(target, f"RevokedHostKeys {target.revoked_keys}: {error.strerror}", None) from error
+    if data.startswith(_KRL_MAGIC):
+        raise _refusal(
+            target,
+            f"RevokedHostKeys {target.revoked_keys} is a binary list, which only ssh reads",
+            "set `transport: openssh`",
+        )
+    return frozenset(
+        blob
+        for line in data.decode("utf-8", "replace").splitlines()
+        if (blob := _public_key(line)) is not None
+    )
+
+
+def _public_key(line: str) -> bytes | None:
+    fields = line.split()
+    if len(fields) < 2 or fields[0].startswith("#"):
+        return None
+    try:
+        return base64.b64decode(fields[1], validate=True)
+    except ValueError:
+        return None
+
+
+def _check_certificate(
+    target: Target, known: KnownHosts, blob: bytes, now: float, revoked: frozenset[bytes]
+) -> None:
     """A host certificate counts when an `@cert-authority` of this host signed it, for this name, at this time."""
     host, port = target.key_host
     line = f"{key_type_of(blob)} ".encode() + base64.b64encode(blob)
@@ -89,7 +127,8 @@ def _check_certificate(target: Target, known: KnownHosts, blob: bytes, now: floa
     except (ValueError, InvalidSignature, UnsupportedAlgorithm) as error:
         raise _refusal(target, f"a host certificate that cannot be checked: {error}", None) from error
     authority = _blob(certificate.signature_key())
-    if known.is_revoked(authority) or known.is_revoked(_blob(certificate.public_key())):
+    shown = (authority, _blob(certificate.public_key()))
+    if any(known.is_revoked(key) or key in revoked for key in shown):
         raise _refusal(
             target, f"the host certificate's authority {fingerprint(authority)} or key is revoked", None
         )

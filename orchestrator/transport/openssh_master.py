@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.errors import HostRefused, HostUnreachable
 from orchestrator.transport.host_key import changed_key, unknown_key
-from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.known_hosts import KnownHosts, fingerprint
 from orchestrator.transport.openings import Dropped
 from orchestrator.transport.target import Target, Warn
 
@@ -218,7 +218,8 @@ def _key_refusal(settings: MasterSettings, log: str, said: str) -> HostRefused:
     target = settings.target
     shown = _SERVER_KEY.search(log)
     entries = settings.known.keys_of(*target.key_host)
-    if "REVOKED" in said or shown is None:
+    known_ones = {fingerprint(entry.blob) for entry in entries}
+    if "revoked" in said.lower() or shown is None or shown.group(2) in known_ones:
         return HostRefused(target.name, said, step="host key")
     text = f"{shown.group(1)} {shown.group(2)}"
     return changed_key(target, entries, text) if entries else unknown_key(target, text)

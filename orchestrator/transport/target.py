@@ -84,6 +84,8 @@ class Target:
     insecure: bool = False
     check_was_off: bool = False
     """The ssh config says `StrictHostKeyChecking no`, which is not followed."""
+    revoked_keys: Path | None = None
+    """A list of keys that are never trusted (`RevokedHostKeys`)."""
     jump: Target | None = None
     proxy_command: str | None = None
     connect_timeout_s: float = 15.0

@@ -76,6 +76,41 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd, connections: Connections) -> 
         connections.transport(sshd.spec()).connect()
 
 
+@pytest.mark.parametrize("transport", ["ssh", "openssh"])
+def test_the_file_of_revoked_host_keys(
+    transport: str, sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    revoked = tmp_path / "revoked"
+    config = tmp_path / "config"
+    config.write_text(sshd.ssh_config_block("gpu1", f"RevokedHostKeys {revoked}"))
+    spec = Spec("gpu1", address="gpu1", ssh_config=config, transport=transport)
+    for content in (f"# a list\n{sshd.host_public_key} old\n", None):
+        if content is None:
+            revoked.unlink()
+        else:
+            revoked.write_text(content)
+        with pytest.raises(HostRefused) as caught:
+            connections.transport(spec).connect()
+        assert caught.value.step == "host key"
+        assert str(revoked) in str(caught.value)
+    make_key(tmp_path / "other")
+    revoked.write_text((tmp_path / "other.pub").read_text())
+    assert works(connections, spec)
+
+
+def test_a_binary_list_of_revoked_keys_is_for_ssh_only(
+    sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    command = ["ssh-keygen", "-q", "-k", "-f", str(tmp_path / "krl"), str(sshd.host_key) + ".pub"]
+    subprocess.run(command, check=True, capture_output=True)
+    config = tmp_path / "config"
+    config.write_text(sshd.ssh_config_block("gpu1", f"RevokedHostKeys {tmp_path}/krl"))
+    for transport, message in (("ssh", "set `transport: openssh`"), ("openssh", "revoked")):
+        spec = Spec("gpu1", address="gpu1", ssh_config=config, transport=transport)
+        with pytest.raises(HostRefused, match=message):
+            connections.transport(spec).connect()
+
+
 def test_hashed_and_wildcard_entries(sshd: Sshd, connections: Connections) -> None:
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(sshd.known_hosts)], check=True, capture_output=True)
     assert sshd.known_hosts.read_text().startswith("|1|")
