@@ -19,18 +19,19 @@ def describe(returncode: int) -> str:
 
 
 class MemoryKills:
-    """Counts of the out-of-memory killer at one moment: of our control group, and of the whole host."""
+    """Counts of the out-of-memory killer at one moment: of our control group, which tells of our own processes whatever
+    memory was short; of the whole host only where there is no such count."""
 
     def __init__(self) -> None:
         self._group = procs.oom_kills()
-        self._host = _host_kills()
+        self._host = _host_kills() if self._group is None else None
 
     def verdict(self, returncode: int) -> Optional[str]:
         """A reason if a process that ended like this since then was (probably) killed for want of memory, else None."""
         if returncode != -signal.SIGKILL:
             return None
         if _grown(self._group, procs.oom_kills()):
-            return f"{describe(returncode)}: out of host memory (the limit of its control group)"
+            return f"{describe(returncode)}: out of host memory (the kernel ended a process of its control group for it)"
         if _grown(self._host, _host_kills()):
             return f"{describe(returncode)}: probably out of host memory (the kernel ended a process for it meanwhile)"
         return None
