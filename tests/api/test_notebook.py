@@ -16,7 +16,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
-    (tmp_path / "hosts.yaml").write_text(f"hosts:\n  local: {{embedded: true, devices: {{cpu: 2}}, workdir: {work}}}\n")
+    (tmp_path / "hosts.yaml").write_text(
+        f"hosts:\n  local: {{embedded: true, devices: {{cpu: 2}}, workdir: {work}}}\n"
+    )
     shutil.copy(EXAMPLES / "demo.yaml", tmp_path / "sweep.yaml")
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES.parent))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -19,7 +19,11 @@ def test_the_wheel_carries_everything_that_runs(tmp_path: Path) -> None:
         assert f"orchestrator/_payloads/harness/{module.name}" in names
     for module in (ROOT / "orchestrator" / "agent").glob("*.py"):
         assert f"orchestrator/agent/{module.name}" in names
-    assert {"orchestrator/py.typed", "orchestrator/cli/starter/hosts.yaml", "orchestrator/cli/starter/sweep.yaml"} <= names
+    assert {
+        "orchestrator/py.typed",
+        "orchestrator/cli/starter/hosts.yaml",
+        "orchestrator/cli/starter/sweep.yaml",
+    } <= names
     assert not any("tests/" in name or name.endswith(".pyc") for name in names)
 
 
