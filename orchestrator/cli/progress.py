@@ -12,7 +12,7 @@ from rich.text import Text
 from orchestrator.cli.plain import amount, bad_line, duration, is_bad
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
-from orchestrator.run.hostrun import HostPhase
+from orchestrator.run.news import HostPhase
 from orchestrator.run.observer import Estimate, HostView
 
 SHOWN_WORKERS = 32

@@ -20,7 +20,8 @@ from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.dealing import Dealing
-from orchestrator.run.hostrun import Changed, Chunk, HostPhase, HostRun, HostTask, News
+from orchestrator.run.hostrun import HostRun, HostTask
+from orchestrator.run.news import Changed, Chunk, HostPhase, News
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
 

@@ -11,7 +11,7 @@ from orchestrator.archive import OpenRun, RunDocument, read_document
 from orchestrator.events import Expected, Fold, missing
 from orchestrator.model import Measurement, Status
 from orchestrator.run import record
-from orchestrator.run.hostrun import HostPhase
+from orchestrator.run.news import HostPhase
 from orchestrator.run.observer import HostView
 
 

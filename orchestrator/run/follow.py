@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -16,8 +17,9 @@ from orchestrator.run.coordinator import Coordinator, Ending
 from orchestrator.run.dealing import Dealing
 from orchestrator.run.ending import Outcome, conclude, outcome
 from orchestrator.run.homecoming import bring_collected, collects
-from orchestrator.run.hostrun import BEFORE_BYTES, HostPhase, HostTask
+from orchestrator.run.hostrun import BEFORE_BYTES, HostTask
 from orchestrator.run.launchfile import Launch
+from orchestrator.run.news import HostPhase
 from orchestrator.run.observer import HostView, Observer
 from orchestrator.transport.base import Transport
 
@@ -58,14 +60,19 @@ def follow_run(
         dealing = Dealing(launch.items, list(launch.hosts)) if launch.hands is None else None
         coordinator = Coordinator(run, dealing=dealing, observer=observer)
         document = run.document()
-        unused = [] if way.launches else _found_useless(run, document)
+        useless = _found_useless(run, document)
+        unused = {} if way.launches else useless
         tasks = [
             _task(run, launch, coordinator.fold, name, way, tree, secrets.get(name, {}), document.placement)
             for name in launch.hosts
-            if name not in {view.name for view in unused}
+            if name not in unused
         ]
+        if way is Way.RESUME:
+            tasks = [replace(task, begun=task.spec.name not in useless) for task in tasks]
         patience_s = CANCEL_PATIENCE_S if way is Way.CANCEL else launch.lost_after_s
-        coordinator.employ(tasks, open_transport=open_transport, lost_after_s=patience_s, unused=unused)
+        coordinator.employ(
+            tasks, open_transport=open_transport, lost_after_s=patience_s, unused=list(unused.values())
+        )
         if coordinator.follow(until_launched=detach) is Ending.DETACHED:
             left = outcome(run, coordinator.fold, coordinator.views, state="detached")
             hosts = record.host_records(coordinator.fold, left.hosts, coordinator.clock_offsets())
@@ -124,14 +131,14 @@ def _left(item: Mapping[str, Any], measured: set[str]) -> Mapping[str, Any]:
     return {**item, "done": [b for b in item["backends"] if b in measured]} if measured else item
 
 
-def _found_useless(run: OpenRun, document: RunDocument) -> list[HostView]:
+def _found_useless(run: OpenRun, document: RunDocument) -> dict[str, HostView]:
     """Hosts that could not be used when the run began: it goes on without them until it is resumed."""
     bad = (HostPhase.UNREACHABLE, HostPhase.REFUSED, HostPhase.UNUSABLE)
-    return [
-        HostView(name, HostPhase(host.state), host.error)
+    return {
+        name: HostView(name, HostPhase(host.state), host.error)
         for name, host in document.hosts.items()
         if host.state in bad and not run.journal_size(name)
-    ]
+    }
 
 
 def _end_of(run: OpenRun, host: str, size: int) -> bytes:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from orchestrator.errors import FarbenchError, HostError, HostRefused, HostUnreachable
@@ -32,6 +31,7 @@ from orchestrator.launch.dialogue import (
     Session,
 )
 from orchestrator.run.controls import Controls
+from orchestrator.run.news import Changed, Chunk, Current, HostPhase, News
 from orchestrator.transport.base import Transport
 
 FIRST_PAUSE_S = 0.5
@@ -45,24 +45,6 @@ FINAL_STEPS = ("coordinate", NO_SUCH_RUN)
 """Steps whose refusal no second try changes."""
 BEFORE_BYTES = 64
 """What of our copy's end is compared with the host's journal before that is followed further."""
-
-
-class HostPhase(StrEnum):
-    """Where a host of a run stands. The last five are final, and the words of the run's result."""
-
-    CONNECTING = "connecting"
-    RUNNING = "running"
-    RECONNECTING = "reconnecting"
-    OK = "ok"
-    UNREACHABLE = "unreachable"
-    REFUSED = "refused"
-    UNUSABLE = "unusable"
-    LOST = "lost"
-
-    @property
-    def final(self) -> bool:
-        """Whether nothing more will come from the host."""
-        return self not in (HostPhase.CONNECTING, HostPhase.RUNNING, HostPhase.RECONNECTING)
 
 
 @dataclass(frozen=True)
@@ -86,38 +68,6 @@ class HostTask:
     begun: bool = False
     follow_only: bool = False
     at_end: Callable[[Dialogue], None] | None = None
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A host has another state; `detail` is for people (the error, or what is waited for), `ended` how its agent ended.
-    `begun`: the host may have its part of the run. `overdue`: silent for so long that nobody waits for it alone."""
-
-    host: str
-    phase: HostPhase
-    detail: str | None = None
-    ended: str | None = None
-    begun: bool = False
-    overdue: bool = False
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Whole journal lines of a host that start at byte `offset` of our copy."""
-
-    host: str
-    offset: int
-    data: bytes
-
-
-@dataclass(frozen=True)
-class Current:
-    """All that the host had journalled when we came has been handed on."""
-
-    host: str
-
-
-News = Changed | Chunk | Current
 
 
 class HostRun:
@@ -149,6 +99,7 @@ class HostRun:
         self._offset, self._before, self._base = task.offset, task.before, task.base
         self._begun = task.begun
         self._launched = task.follow_only
+        self._asked = False
         self._current_at: int | None = None
         self._current = False
         self._relaunches = 0
@@ -230,6 +181,8 @@ class HostRun:
         if error.step == NO_SUCH_RUN and self._begin_anew("the run's folder is gone; starting it anew"):
             return False
         unreachable = isinstance(error, HostUnreachable)
+        # A link that breaks during the launch leaves open whether it succeeded; a refusal does not.
+        self._begun = self._begun or (unreachable and self._asked)
         self._misfortunes = 0 if unreachable else self._misfortunes + 1
         hopeless = (
             isinstance(error, HostRefused) or error.step in FINAL_STEPS or self._misfortunes > MISFORTUNES
@@ -266,7 +219,7 @@ class HostRun:
         if self._launched:
             following = dialogue.follow(self.task.run_id, offset, before=self._before, session=self._session)
         else:
-            self._begun = True
+            self._asked = True
             following = dialogue.launch(
                 job=self.task.job,
                 tree=self.task.tree,
@@ -288,7 +241,7 @@ class HostRun:
             case Hello():
                 return False
             case Launched():
-                self._launched = True
+                self._launched = self._begun = True
             case Alive():
                 ahead_s = message.time - self._utc()
                 self.clock_offset_s = max(ahead_s, self.clock_offset_s or ahead_s)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
-from orchestrator.run.hostrun import HostPhase
+from orchestrator.run.news import HostPhase
 
 SKEW_TOLD_S = 60.0
 

@@ -10,7 +10,7 @@ import pytest
 import orchestrator.api as farbench
 from orchestrator.errors import FileError, UsageError
 from tests.e2e.conftest import end_processes_below
-from tests.e2e.payloads import SLEEPY
+from tests.e2e.templates import SLEEPY
 
 
 @pytest.fixture

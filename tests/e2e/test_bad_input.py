@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.conftest import Finished, Laptop
-from tests.e2e.payloads import SLEEPY
+from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd, free_port, make_key
 
 LOCAL = "hosts:\n  local: {embedded: true}\n"

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from tests.e2e.conftest import Laptop, wait_for
-from tests.e2e.payloads import SLEEPY
+from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd
 
 CASES = 12

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from tests.e2e.conftest import Laptop
-from tests.e2e.payloads import ECHO
+from tests.e2e.templates import ECHO
 from tests.support.sshd import Sshd
 
 HOSTILE = [

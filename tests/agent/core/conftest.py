@@ -189,7 +189,7 @@ class Host:
     def measurements(self) -> list[dict[str, Any]]:
         """What the journal on disk says, in order."""
         lines = (self.run_dir / "events.jsonl").read_bytes().split(b"\n")
-        events = [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"}")]
+        events = [event for event in map(_event, lines) if event is not None]
         return [event["measurement"] for event in events if event["type"] == "measurement"]
 
     def trace(self, name: str) -> list[str]:
@@ -245,3 +245,12 @@ def host(tmp_path: Path) -> Iterator[Host]:
     host = Host(tmp_path)
     yield host
     host.close()
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event on a line; None for one that was cut off."""
+    try:
+        event: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None
+    return event
