@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -63,29 +63,38 @@ def conclude(
     """End a run whose hosts are all done: fill the gaps, commit it, and say how it stands.
 
     A run that lacks results of a host which may have its part of it, and did not end in order, stays open: what that
-    host measured meanwhile can still come home, and `resume` measures the rest. `cancelled` ends it in any case."""
+    host measured meanwhile can still come home, and `resume` measures the rest. A host that could not be used from the
+    start does not hold it open. `cancelled` ends it in any case."""
     document = run.document()
     states = _words(views)
     cancelled = cancelled or any(view.ended == "cancelled" for view in views.values())
-    gaps = _gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
+    lacking = gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
     hosts = record.host_records(fold, states, clock_offsets)
-    if (
-        gaps
-        and not cancelled
-        and any(view.begun and view.phase is not HostPhase.OK for view in views.values())
-    ):
+    if lacking and not cancelled and any(_may_still_come(fold, view) for view in views.values()):
         run.update_run_document({"hosts": hosts, "state": "lost"})
-        return outcome(run, fold, views, state="lost")
+        return replace(outcome(run, fold, views, state="lost"), counts=with_gaps(fold, len(lacking)))
     usable = any(state == "ok" for state, _ in states.values())
     state = "cancelled" if cancelled else "finished" if usable else "lost"
     folder = run.commit(
-        chain(run.measurements(fold), gaps),
+        chain(run.measurements(fold), lacking),
         state,
         ended_at=record.utc(now_s),
         changes={"hosts": hosts, "environments": fold.environments},
     )
     final = read_document(folder.run_json)
     return Outcome(folder.run_id, state, str(folder.path), final.counts, final.verdicts, states)
+
+
+def with_gaps(fold: Fold, gaps: int) -> dict[str, int]:
+    """The counts of a run that is open and goes on nowhere: what is missing counts as lost."""
+    counts = dict(fold.counts().statuses)
+    return {**counts, "lost": counts.get("lost", 0) + gaps} if gaps else counts
+
+
+def _may_still_come(fold: Fold, view: HostView) -> bool:
+    gave_up = view.phase is HostPhase.UNUSABLE and view.ended == "finished"
+    from_the_start = not +fold.host(view.name).statuses
+    return view.begun and view.phase is not HostPhase.OK and not (gave_up and from_the_start)
 
 
 def _words(views: Mapping[str, HostView]) -> dict[str, tuple[str, str | None]]:
@@ -101,11 +110,17 @@ def _words(views: Mapping[str, HostView]) -> dict[str, tuple[str, str | None]]:
     return words
 
 
-def _gaps(
-    document: RunDocument, fold: Fold, states: Mapping[str, tuple[str, str | None]], status: Status
+def gaps(
+    document: RunDocument,
+    fold: Fold,
+    states: Mapping[str, tuple[str, str | None]] | None = None,
+    status: Status = Status.LOST,
 ) -> list[Measurement]:
+    """Records for what was planned and has no result; `states` are (state, error) of hosts, for the reasons."""
+    known = states or {}
+
     def reason(item: Expected) -> str:
-        state, error = states.get(item.host, ("ok", None))
+        state, error = known.get(item.host, ("ok", None))
         if status is Status.CANCELLED:
             return "the run was cancelled before this was measured"
         return f"host {state}: {error}" if state != "ok" else "the host ended without this measurement"

@@ -14,7 +14,7 @@ from orchestrator.errors import ArchiveError, HostError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.run import launchfile, record
-from orchestrator.run.ending import Outcome
+from orchestrator.run.ending import Outcome, gaps, with_gaps
 from orchestrator.run.follow import Way, follow_run
 from orchestrator.run.hostrun import NO_SUCH_RUN
 from orchestrator.run.observer import Observer, waiting_for
@@ -77,13 +77,16 @@ def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome
 def stored(archive: Archive, folder: RunFolder) -> Outcome:
     """A run as the archive has it, without asking any host."""
     document = read_document(folder.run_json)
+    state = archive.state(folder, document)
     counts, verdicts = document.counts, document.verdicts
     if not folder.is_committed:
-        so_far = fold_run(folder, document).counts()
-        counts, verdicts = dict(so_far.statuses), dict(so_far.verdicts)
+        fold = fold_run(folder, document)
+        counts, verdicts = dict(fold.counts().statuses), dict(fold.counts().verdicts)
+        if state == "lost":
+            counts = with_gaps(fold, len(gaps(document, fold)))
     return Outcome(
         run_id=folder.run_id,
-        state=archive.state(folder, document),
+        state=state,
         archive=str(folder.path),
         counts=counts,
         verdicts=verdicts,

@@ -171,7 +171,8 @@ def test_hosts_that_cannot_be_used_are_told_and_the_others_go_on(desk: Desk, mak
         "good": "ok", "nobody": "unreachable", "changed": "refused", "no-device": "unusable",
     }  # fmt: skip
     assert "GPU-not-there" in document["hosts"]["no-device"]["error"]
-    assert document["counts"]["ok"] == 2
+    assert document["counts"] == {"ok": 2, "lost": 6}
+    assert document["state"] == "finished"
     detached = desk.json("run", "sweep.yaml", "--detach", "--host", "good", "--host", "changed")
     attached = desk.farbench("attach", detached["run_id"], "--json")
     assert attached.json()["hosts"]["changed"]["state"] == "refused"

@@ -137,6 +137,7 @@ def test_a_host_whose_link_is_gone_when_somebody_comes_back(desk: Desk, host: Ss
     assert away.code != 0
     assert away.json()["state"] == "lost"
     assert away.json()["hosts"]["h1"]["state"] == "lost"
+    assert sum(away.json()["counts"].values()) == CASES
     assert Path(desk.folder / "archive" / "open" / run_id).is_dir()
     host.start()
     assert desk.json("resume", run_id)["counts"] == {"ok": CASES}
