@@ -38,7 +38,9 @@ def is_bad(measurement: Measurement) -> bool:
 def bad_line(measurement: Measurement) -> str:
     """One line about it."""
     reason = (measurement.reason or ", ".join(measurement.reasons) or "").splitlines()
-    return f"{measurement.host}: {measurement.label} {measurement.backend}: {measurement.status}{': ' + reason[0] if reason else ''}"
+    how = measurement.verdict if measurement.status is Status.OK else measurement.status
+    why = f": {reason[0]}" if reason else ""
+    return f"{measurement.host}: {measurement.label} {measurement.backend}: {how}{why}"
 
 
 class PlainProgress:
