@@ -82,16 +82,16 @@ def attach(
     """
     from orchestrator.archive import Archive
     from orchestrator.run.follow import Way
-    from orchestrator.run.takeup import stored, take_up, watch
+    from orchestrator.run.takeup import claim, stored, take_up, watch
 
     kept = Archive(archive)
     folder = kept.find(run)
     announce(folder.run_id, as_json)
-    if folder.is_committed:
-        return finish(stored(kept, folder), archive, as_json)
-    opened = kept.open_run(folder.run_id)
+    opened = claim(kept, folder)
+    if opened is None:
+        return finish(stored(kept, kept.find(folder.run_id)), archive, as_json)
     with detaching(folder.run_id) as detached:
-        if opened.lock():
+        if opened.holds_lock:
             with open_connections() as connections:
                 outcome = take_up(
                     opened,
@@ -122,28 +122,20 @@ def resume(
     """Measure what has no result yet. The hosts are asked first, so nothing is measured twice.
 
     An open run goes on under its id; a complete one gets a new run of only what is `lost` or `cancelled`
-    (and of what --retry names).
+    (and of what --retry names; an open run is completed first).
 
     Example: `farbench resume latest --retry crashed`
     """
     from orchestrator.archive import Archive
-    from orchestrator.run.again import prepare_again
     from orchestrator.run.follow import Way
-    from orchestrator.run.start import carry_out
-    from orchestrator.run.takeup import take_up
+    from orchestrator.run.takeup import claim, take_up
 
     kept = Archive(archive)
     folder = kept.find(run)
-    if folder.is_committed:
-        prepared = prepare_again(kept, folder, retry=tuple(retry or ()), environ=os.environ, argv=sys.argv)
-        announce(prepared.run.run_id, as_json)
-        with open_connections() as connections, detaching(prepared.run.run_id) as detached:
-            outcome = carry_out(
-                prepared, open_transport=connections.transport, observer=progress(), detach=detach
-            )
-        return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
-    opened = kept.open_run(folder.run_id)
-    if not opened.lock():
+    opened = claim(kept, folder)
+    if opened is None:
+        return _resume_complete(kept, kept.find(folder.run_id), retry, detach, as_json)
+    if not opened.holds_lock:
         raise ArchiveError(
             f"run {folder.run_id} is being followed by another farbench; `farbench attach` looks on"
         )
@@ -153,7 +145,27 @@ def resume(
             opened, open_transport=connections.transport, observer=progress(), environ=os.environ,
             way=Way.RESUME, detach=detach,
         )  # fmt: skip
-    return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
+    if detached():
+        return EXIT_INTERRUPTED
+    if retry and opened.folder.is_committed:
+        return _resume_complete(kept, opened.folder, retry, detach, as_json)
+    return finish(outcome, archive, as_json)
+
+
+def _resume_complete(
+    kept: Archive, folder: RunFolder, retry: list[str] | None, detach: bool, as_json: bool
+) -> int:
+    """A new run of what a complete one lacks, and of what is to be tried again."""
+    from orchestrator.run.again import prepare_again
+    from orchestrator.run.start import carry_out
+
+    prepared = prepare_again(kept, folder, retry=tuple(retry or ()), environ=os.environ, argv=sys.argv)
+    announce(prepared.run.run_id, as_json)
+    with open_connections() as connections, detaching(prepared.run.run_id) as detached:
+        outcome = carry_out(
+            prepared, open_transport=connections.transport, observer=progress(), detach=detach
+        )
+    return EXIT_INTERRUPTED if detached() else finish(outcome, kept.path, as_json)
 
 
 def cancel(
@@ -196,14 +208,12 @@ def cancel(
 def _bring_home_cancelled(kept: Archive, folder: RunFolder, connections: Connections) -> Outcome:
     """Take in what the hosts had measured; or look on while the run's coordinator does."""
     from orchestrator.run.follow import Way
-    from orchestrator.run.takeup import stored, take_up, watch
+    from orchestrator.run.takeup import claim, stored, take_up, watch
 
-    try:
-        opened = kept.open_run(folder.run_id)
-        is_ours = opened.lock()
-    except ArchiveError:  # its coordinator has been faster
+    opened = claim(kept, folder)
+    if opened is None:  # its coordinator has been faster
         return stored(kept, kept.find(folder.run_id))
-    if not is_ours:
+    if not opened.holds_lock:
         return watch(kept, folder, observer=progress())
     return take_up(
         opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=Way.CANCEL

@@ -49,6 +49,21 @@ def take_up(
     )  # fmt: skip
 
 
+def claim(archive: Archive, folder: RunFolder) -> OpenRun | None:
+    """The open run, locked unless another coordinator has it (`holds_lock`); None if it is complete by now: its
+    coordinator may have been faster than we were since we found it."""
+    if folder.is_committed:
+        return None
+    try:
+        opened = archive.open_run(folder.run_id)
+        opened.lock()
+    except ArchiveError:
+        if archive.find(folder.run_id).is_committed:
+            return None
+        raise
+    return opened
+
+
 def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome:
     """Look on while another coordinator works, until the run has moved or that coordinator is gone. Only reads."""
     document = read_document(folder.run_json)

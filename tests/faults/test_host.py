@@ -51,6 +51,20 @@ def test_a_worker_is_killed_and_only_what_it_did_is_crashed(desk: Desk, host: Ss
     assert "killed by signal 9 (SIGKILL)" in results[2]["reason"]
 
 
+def test_an_open_run_is_completed_before_what_failed_is_tried_again(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    desk.sweep([{"i": i, "how": "kill" if i == 1 else "ok"} for i in range(3)])
+    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
+    tried = desk.farbench("resume", run_id, "--retry", "crashed", "--json")
+    assert tried.code == 1
+    assert_complete(desk, run_id, 3, bad={1: "crashed"})
+    again = tried.json()
+    assert again["run_id"] != run_id
+    assert again["counts"] == {"crashed": 1}
+    (result,) = desk.results(again["run_id"])
+    assert result["params"]["i"] == 1
+
+
 def test_workers_that_do_not_end_and_children_that_left(desk: Desk, host: Sshd) -> None:
     """One ignores SIGTERM past its time; one dies and leaves a child in a session of its own."""
     desk.add_host("h1", host)
