@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,8 +65,37 @@ def _refusal(error: duckdb.Error) -> UsageError:
     return UsageError(f"the query failed: {str(error).rstrip()}")
 
 
+def _interruptible(connection: duckdb.DuckDBPyConnection, sql: str, take: Callable[[], T]) -> T:
+    """Execute on another thread: DuckDB would hold Ctrl-C back until the query has ended by itself."""
+
+    def work() -> T:
+        connection.execute(sql)
+        return take()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="query") as pool:
+        answer = pool.submit(work)
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            raise
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Column names, each once: `a`, `a_1`, `a_2` where a query gives one name to several."""
+    out, counts = [], dict.fromkeys(names, 0)
+    for name in names:
+        new = name if not counts[name] else f"{name}_{counts[name]}"
+        while counts[name] and new in names:
+            counts[name] += 1
+            new = f"{name}_{counts[name]}"
+        counts[name] += 1
+        out.append(new)
+    return out
+
+
 def _rows(connection: duckdb.DuckDBPyConnection, warnings: list[str]) -> Table:
-    names = [column[0] for column in connection.description or ()]
+    names = _distinct([column[0] for column in connection.description or ()])
     return Table(names, connection.fetchall(), warnings)
 
 
@@ -79,8 +109,7 @@ def _answer(sources: Sources, sql: str, take: Callable[[duckdb.DuckDBPyConnectio
         _define_views(connection, sources)
         _forbid_writing(connection, sources)
         _require_reading(connection, sql)
-        connection.execute(sql)
-        return take(connection, list(sources.warnings))
+        return _interruptible(connection, sql, lambda: take(connection, list(sources.warnings)))
 
 
 def _define_views(connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:

@@ -44,7 +44,8 @@ def init(
             say(f"wrote {folder / name}")
     except OSError as error:
         raise FileError(f"cannot write: {error.strerror}", path=error.filename or folder) from error
-    say(f"next: farbench run {folder / 'sweep.yaml'}")
+    hosts_file = "" if folder == Path() else f" --hosts-file {folder / 'hosts.yaml'}"
+    say(f"next: farbench run {folder / 'sweep.yaml'}{hosts_file}")
 
 
 def payloads(as_json: options.Json = False) -> None:
@@ -54,7 +55,13 @@ def payloads(as_json: options.Json = False) -> None:
     """
     from orchestrator.rendering import Catalogue
 
-    templates = list(Catalogue.default(Path.cwd()).all())
+    catalogue = Catalogue.default(Path.cwd())
+    templates = []
+    for name in catalogue.names():
+        try:
+            templates.append(catalogue.find(name))
+        except FileError as error:
+            warn(f"left out: {error}")
     if as_json:
         print_json({"payloads": [t.describe() for t in templates]})
         return

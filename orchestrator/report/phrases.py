@@ -80,12 +80,13 @@ def _metrics(measurement: Measurement) -> str:
 def row_label(table: PayloadTable, number_of_row: int) -> str:
     """A row's label, with what tells it from others of its case and, where there are several, its place."""
     row = table.rows[number_of_row]
-    parts = [row.label]
-    if row.row:
-        parts.append(assignments(row.row))
+    apart = [assignments(row.row)] if row.row else []
     if table.several_places:
-        parts.append("@ " + ", ".join(row.places))
-    return visible(" ".join(parts), LABEL_LENGTH)
+        apart.append("@ " + ", ".join(row.places))
+    ending = visible(" ".join(apart), LABEL_LENGTH // 2)
+    # A long label is cut before what tells the rows apart.
+    label = visible(row.label, LABEL_LENGTH - len(ending) - bool(ending))
+    return f"{label} {ending}" if ending else label
 
 
 def title(report: Report) -> str:

@@ -61,9 +61,15 @@ def inspect(
             hello, probe = Dialogue(open_transport(spec), spec).probe(modules)
         except HostError as error:
             return HostReport(spec, error.state, str(error))
+        unusable = None
+        if spec.python is not None and probe.payload_python is None:
+            told = (probe.details or {}).get("problems") or []
+            why = next((str(line) for line in told if spec.python in str(line)), "it cannot be started")
+            unusable = f"{spec.name}: the payloads' interpreter {spec.python} cannot be used: {why}"
         return HostReport(
             spec,
-            "ok",
+            "ok" if unusable is None else "unusable",
+            unusable,
             hostname=hello.hostname,
             agent_python=f"{hello.python} ({hello.version})",
             workdir=hello.workdir,
