@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -11,7 +12,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from orchestrator import __version__
-from orchestrator.errors import EXIT_BUG, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, FarbenchError
+from orchestrator.errors import (
+    EXIT_BUG,
+    EXIT_INCOMPLETE,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    FarbenchError,
+)
 
 HELP = """Benchmark GPU kernels on remote hosts over SSH, and trust the numbers.
 
@@ -28,6 +36,9 @@ Start here:
 """
 
 EPILOG = "Exit codes: 0 all measured · 1 something failed · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What a stream that cannot be written says."""
 
 # Module of orchestrator.cli -> its commands, in the order of `farbench --help`. Only the module of the command that was
 # asked for is loaded: reading every command's signature takes longer than starting a run.
@@ -101,21 +112,46 @@ def run(argv: list[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has left (`farbench report | head`): nothing is wrong, nothing more to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_OK
+    except OSError as error:
+        # Of a file that is opened the name is known; the archive tells of its own.
+        return _cannot_write(error) if error.errno in FULL and error.filename is None else _bug()
     except Exception:  # noqa: BLE001 - the outermost boundary: what is left is a bug, said as one
-        traceback.print_exc()
-        sys.stderr.write(
-            "This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n"
-        )
-        return EXIT_BUG
+        return _bug()
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    sys.stderr.write(
+        "This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n"
+    )
+    return EXIT_BUG
+
+
+def _cannot_write(error: OSError) -> int:
+    _drop_output()
+    sys.stderr.write(f"error: the output cannot be written: {error.strerror or error}\n")
+    return EXIT_INCOMPLETE
+
+
+def _drop_output() -> None:
+    """What still waits for standard output goes nowhere, so that Python's own end does not stumble over it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def main() -> NoReturn:
     """The console script."""
+    if sys.stdout is None:  # `>&-`
+        sys.stderr.write("error: standard output is closed: give it a file, or /dev/null\n")
+        sys.exit(EXIT_INCOMPLETE)
     code = run()
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+    except OSError as error:
+        code = _cannot_write(error)
     sys.exit(code)

@@ -41,7 +41,7 @@ class LiveProgress:
     def host_changed(self, view: HostView) -> None:
         """Drawn at the next tick; an error also stays on the screen afterwards."""
         self._hosts[view.name] = view
-        if view.phase.final and view.phase is not HostPhase.OK:
+        if view.phase.final and (view.detail or view.phase is not HostPhase.OK):
             self._live.console.print(
                 Text(view.detail or f"{view.name}: {view.phase}", style="red"), soft_wrap=True
             )

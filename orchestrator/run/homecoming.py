@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.archive import OpenRun
+from orchestrator.errors import ArchiveError, HostUnusable
 from orchestrator.launch.dialogue import Dialogue, RemoteFile
 
 PIECE_BYTES = 8 * 1024 * 1024
 COLLECTED = "collected/"
+NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
 Save = Callable[[str, Iterator[bytes]], Path]
 """Keeps a file, named as the host lists it, and says where."""
@@ -22,11 +25,40 @@ def collects(job: Mapping[str, Any]) -> bool:
     return any(payload.get("collect") for payload in job["payloads"].values())
 
 
-def bring_collected(run: OpenRun, host: str, dialogue: Dialogue) -> None:
-    """Bring what a host's payloads asked to keep into the open run; what is here already is not brought again."""
-    for file in dialogue.list_files(run.run_id):
-        if file.path.startswith(COLLECTED) and _size(run, host, file) != file.size:
-            _bring(dialogue, run.run_id, file, lambda path, pieces: run.save_file(host, path, pieces))
+def bring_collected(run: OpenRun, host: str, dialogue: Dialogue) -> list[str]:
+    """Bring what a host's payloads asked to keep into the open run; what is here already is not brought again.
+
+    Returns what could not be brought, and why: one file is no reason to hold up a run. Raises `HostUnreachable` when the
+    link breaks, `ArchiveError` when nothing can be written here."""
+    problems = []
+    try:
+        listed = dialogue.list_files(run.run_id)
+    except HostUnusable as error:
+        return [f"collected files are not brought home: {error.bare_message}"]
+    for file in listed:
+        if not file.path.startswith(COLLECTED):
+            continue
+        try:
+            if _size(run, host, file) != file.size:
+                _bring(dialogue, run.run_id, file, lambda path, pieces: run.save_file(host, path, pieces))
+        except (HostUnusable, ArchiveError, OSError) as error:
+            if not _of_this_file(error):
+                raise
+            problems.append(f"{file.path} is not brought home: {_reason(file, error)}")
+    return problems
+
+
+def _of_this_file(error: Exception) -> bool:
+    """Whether other files may fare better: the host or a name is to blame, not the link or a full disk here."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(error, HostUnusable) or not isinstance(cause, OSError) or cause.errno in NAME_ERRORS
+
+
+def _reason(file: RemoteFile, error: Exception) -> str:
+    if "\N{REPLACEMENT CHARACTER}" in file.path and isinstance(error, HostUnusable):
+        return "its name there is not UTF-8"
+    lines = (error.bare_message if isinstance(error, HostUnusable) else str(error)).splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def bring(dialogue: Dialogue, run_id: str, save: Save) -> Iterator[tuple[Path, int]]:

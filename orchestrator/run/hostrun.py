@@ -53,7 +53,7 @@ class HostTask:
 
     `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
     of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
-    part already. `at_end` is done on the host's link once its agent has ended, before that is told."""
+    part already. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
 
     spec: HostSpec
     run_id: str
@@ -67,7 +67,7 @@ class HostTask:
     base: int = 0
     begun: bool = False
     follow_only: bool = False
-    at_end: Callable[[Dialogue], None] | None = None
+    at_end: Callable[[Dialogue], Sequence[str]] | None = None
 
 
 class HostRun:
@@ -275,12 +275,12 @@ class HostRun:
     def _ended(self, end: End) -> bool:
         """Whether the host is done. An agent that vanished is started again: it takes up its own journal."""
         if end.state == "cancelled" or (end.state == "finished" and (end.sealed or end.reason)):
+            problems: Sequence[str] = ()
             if self.task.at_end is not None and self._transport is not None:
-                self.task.at_end(Dialogue(self._transport, self.task.spec))
-            if end.reason:
-                self._say(HostPhase.UNUSABLE, f"{self.name}: {end.reason}", ended=end.state)
-            else:
-                self._say(HostPhase.OK, ended=end.state)
+                problems = self.task.at_end(Dialogue(self._transport, self.task.spec))
+            told = [f"{self.name}: {text}" for text in (*filter(None, [end.reason]), *problems)]
+            phase = HostPhase.UNUSABLE if end.reason else HostPhase.OK
+            self._say(phase, "\n".join(told) or None, ended=end.state)
             return True
         vanished = (
             "the agent is gone" if end.state == "dead" else "the agent ended, as nobody dealt cases to it"

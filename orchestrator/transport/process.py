@@ -95,7 +95,9 @@ class SshProcess(Output):
         try:
             return self._session.send_request(self._channel, "exec", line)
         except (OSError, EOFError, paramiko.SSHException) as error:
-            raise HostUnreachable(self._host, f"the link broke: {error}", step="exec") from error
+            raise HostUnreachable(
+                self._host, f"the link broke: {self._session.why_broken(error)}", step="exec"
+            ) from error
 
     def _receive(self, deadline: float | None) -> bool:
         """Append what arrived to the buffer; False at the end of the stream. Raises `TimeoutError`, `HostUnreachable`."""
@@ -125,7 +127,7 @@ class SshProcess(Output):
                 hint="is the account limited to file transfer, or the login shell disabled?",
             )  # fmt: skip
         if not (self._ending.eof or self._ending.closed or self._closed):
-            reason = self._session.farewell or self._session.get_exception() or "the connection was closed"
+            reason = self._session.why_broken()
             raise HostUnreachable(self._host, f"the link broke: {reason}", step="exec")
 
     def _drain_stderr(self) -> None:
@@ -149,6 +151,4 @@ def _open_channel(host: str, session: Session, window_bytes: int | None) -> Chan
         # It keeps the reason of one refusal only: of several at once, the others come as errors without one.
         if isinstance(error, paramiko.SSHException) and session.is_active() and "imeout" not in str(error):
             raise NoRoom(str(error)) from error
-        raise HostUnreachable(
-            host, f"the link broke: {session.farewell or error or 'closed'}", step="exec"
-        ) from error
+        raise HostUnreachable(host, f"the link broke: {session.why_broken(error)}", step="exec") from error

@@ -65,6 +65,13 @@ class Session(paramiko.Transport):
             common.MSG_CHANNEL_CLOSE: self._on_close,
         }
 
+    def why_broken(self, error: BaseException | None = None) -> str:
+        """Why the connection is gone, in words: errors of a reader often come without any."""
+        known = (self.farewell, error, self.get_exception())
+        return next(
+            (text for text in map(str, filter(None, known)) if text.strip()), "the connection was closed"
+        )
+
     def prefer_host_keys(self, key_types: list[str], *, certificates: bool) -> None:
         """Ask first for host keys of the types that are known of the host, so that it shows one that can be checked."""
         options = self.get_security_options()
