@@ -228,6 +228,9 @@ class _Teller:
         if self._run._leave.is_set():
             raise _Left
 
+    def interrupted(self, unlaunched: Sequence[str]) -> None:
+        """Ignored: whoever interrupts a program of his own knows."""
+
     def end(self) -> None:
         """Nothing to tell."""
 

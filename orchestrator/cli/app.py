@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated, Any, NoReturn
@@ -148,6 +149,7 @@ def main() -> NoReturn:
         sys.stderr.write("error: standard output is closed: give it a file, or /dev/null\n")
         sys.exit(EXIT_INCOMPLETE)
     code = run()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time, and the exit code is known
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import err, out, print_json, say, warn
-from orchestrator.errors import EXIT_NO_HOST
+from orchestrator.errors import EXIT_NO_HOST, ArchiveError, RunIncomplete
 
 if TYPE_CHECKING:
     from orchestrator.archive import Archive, RunFolder
@@ -68,14 +68,34 @@ def _ask_passphrase() -> Callable[[Path], str | None] | None:
 
 
 @contextmanager
-def detaching(run_id: str) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C leaves the run to its hosts and says how to come back."""
+def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
+    """Ctrl-C leaves the run to its hosts and says how to come back; an archive that is full does so too, as an error.
+
+    `launches`: the hosts are given their part of the run inside, so that before that none can go on."""
     interrupted = False
     try:
         yield lambda: interrupted
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         interrupted = True
+        _say_how_to_come_back(run_id, getattr(error, "unlaunched", None if launches else ()))
+    except ArchiveError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise RunIncomplete(
+            f"{error}\n  what was launched goes on at its hosts, and nothing measured there is lost. Make room here, then: "
+            f"farbench attach {run_id}"
+        ) from error
+
+
+def _say_how_to_come_back(run_id: str, unlaunched: tuple[str, ...] | None) -> None:
+    if unlaunched is None or unlaunched:
+        which = ", ".join(unlaunched) if unlaunched else "any host"
+        say(
+            f"interrupted before the run was started on {which}. Start it there and follow it with: farbench resume {run_id}"
+        )
+    else:
         say(f"detached; the run goes on. Follow it again with: farbench attach {run_id}")
+    if unlaunched is not None:
         say(f"stop it with: farbench cancel {run_id}")
 
 

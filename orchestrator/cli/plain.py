@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from orchestrator.events import Fold
 from orchestrator.model import Measurement, Status, Verdict
@@ -43,6 +43,11 @@ def bad_line(measurement: Measurement) -> str:
     return f"{measurement.host}: {measurement.label} {measurement.backend}: {how}{why}"
 
 
+def leaving_line(unlaunched: Sequence[str]) -> str:
+    """What Ctrl-C says before every host has its part."""
+    return f"leaving as soon as every host can go on alone (not yet: {', '.join(unlaunched)}); Ctrl-C again leaves at once"
+
+
 class PlainProgress:
     """One line for each change of a host and each failed measurement, and a count every few seconds."""
 
@@ -79,6 +84,10 @@ class PlainProgress:
             self._say(amount(fold, expected, self._estimate))
         else:
             self._estimate.seconds_left(self._clock(), done, expected)
+
+    def interrupted(self, unlaunched: Sequence[str]) -> None:
+        """One line: what is waited for, and how not to wait."""
+        self._say(leaving_line(unlaunched))
 
     def end(self) -> None:
         """Nothing to take down."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.plain import amount, bad_line, duration, is_bad
+from orchestrator.cli.plain import amount, bad_line, duration, is_bad, leaving_line
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
 from orchestrator.run.news import HostPhase
@@ -75,6 +76,10 @@ class LiveProgress:
         if len(workers) > SHOWN_WORKERS:
             table.add_row("", "", f"and {len(workers) - SHOWN_WORKERS} more workers")
         self._live.update(Group(table, Text(amount(fold, expected, self._estimate))))
+
+    def interrupted(self, unlaunched: Sequence[str]) -> None:
+        """One line: what is waited for, and how not to wait."""
+        self._live.console.print(Text(leaving_line(unlaunched)), soft_wrap=True)
 
     def end(self) -> None:
         """Take the view down; what was printed stays."""

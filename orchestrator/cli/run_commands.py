@@ -61,8 +61,8 @@ def run(
     prepared = prepare(
         plan, Archive(archive), environ=os.environ, argv=sys.argv, wait_for_devices=not no_wait
     )
-    announce(prepared.run.run_id, as_json)
-    with open_connections() as connections, detaching(prepared.run.run_id) as detached:
+    with detaching(prepared.run.run_id, launches=True) as detached, open_connections() as connections:
+        announce(prepared.run.run_id, as_json)
         outcome = carry_out(
             prepared, open_transport=connections.transport, observer=progress(), detach=detach
         )
@@ -90,7 +90,7 @@ def attach(
     opened = claim(kept, folder)
     if opened is None:
         return finish(stored(kept, kept.find(folder.run_id)), archive, as_json)
-    with detaching(folder.run_id) as detached:
+    with detaching(folder.run_id, launches=False) as detached:
         if opened.holds_lock:
             with open_connections() as connections:
                 outcome = take_up(
@@ -139,8 +139,8 @@ def resume(
         raise ArchiveError(
             f"run {folder.run_id} is being followed by another farbench; `farbench attach` looks on"
         )
-    announce(folder.run_id, as_json)
-    with open_connections() as connections, detaching(folder.run_id) as detached:
+    with detaching(folder.run_id, launches=True) as detached, open_connections() as connections:
+        announce(folder.run_id, as_json)
         outcome = take_up(
             opened, open_transport=connections.transport, observer=progress(), environ=os.environ,
             way=Way.RESUME, detach=detach,
@@ -160,8 +160,8 @@ def _resume_complete(
     from orchestrator.run.start import carry_out
 
     prepared = prepare_again(kept, folder, retry=tuple(retry or ()), environ=os.environ, argv=sys.argv)
-    announce(prepared.run.run_id, as_json)
-    with open_connections() as connections, detaching(prepared.run.run_id) as detached:
+    with detaching(prepared.run.run_id, launches=True) as detached, open_connections() as connections:
+        announce(prepared.run.run_id, as_json)
         outcome = carry_out(
             prepared, open_transport=connections.transport, observer=progress(), detach=detach
         )

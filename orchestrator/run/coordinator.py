@@ -30,6 +30,8 @@ GATHER_S = 0.02
 QUEUED_NEWS = 24
 """How much from hosts may wait: a bound on memory, since a link is not read while its thread waits here."""
 ENDING_S = 5.0
+LEAVING_S = 30.0
+"""Who leaves waits at most so long until every host can go on alone."""
 MANY_HOSTS = 8
 WARM_UP_FOR = 1000
 """Larger runs are made ready for queries by a process of their own (see `archive.columns`)."""
@@ -40,6 +42,14 @@ class Ending(StrEnum):
 
     DONE = "done"
     DETACHED = "detached"
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user left; `unlaunched` names hosts that have no part of the run."""
+
+    def __init__(self, unlaunched: Sequence[str]) -> None:
+        super().__init__()
+        self.unlaunched = tuple(unlaunched)
 
 
 class Coordinator:
@@ -84,27 +94,53 @@ class Coordinator:
 
     def follow(self, *, until_launched: bool = False) -> Ending:
         """Follow until every host is done or overdue; with `until_launched`, only until every host has what it needs
-        to go on alone. On `KeyboardInterrupt` the hosts' links are closed and it is raised again: the hosts go on."""
+        to go on alone. On `KeyboardInterrupt` the rest of the hosts is launched, the links are closed, and `Interrupted` is raised."""
         self._observer.begin(self._run.folder.run_id, self.expected())
-        for host in self._hosts.values():
-            host.start()
-        if self.expected() <= WARM_UP_FOR:
-            threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
         try:
-            while True:
-                self._take_in()
-                self._deal()
-                self._tell()
-                self._observer.tick(self.fold, self.expected())
-                if all(view.phase.final or view.overdue for view in self.views.values()):
-                    return Ending.DONE
-                if until_launched and self._everyone_can_go_on():
-                    return Ending.DETACHED
+            for host in self._hosts.values():
+                host.start()
+            if self.expected() <= WARM_UP_FOR:
+                threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
+            return self._follow(until_launched)
+        except KeyboardInterrupt:
+            self._launch_the_rest()
+            raise Interrupted(self.unlaunched()) from None
         finally:
             for host in self._hosts.values():
                 host.stop()
             self._drain_and_join()
             self._observer.end()
+
+    def _follow(self, until_launched: bool) -> Ending:
+        while True:
+            self._take_in()
+            self._deal()
+            self._tell()
+            self._observer.tick(self.fold, self.expected())
+            if all(view.phase.final or view.overdue for view in self.views.values()):
+                return Ending.DONE
+            if until_launched and self._everyone_can_go_on():
+                return Ending.DETACHED
+
+    def _launch_the_rest(self) -> None:
+        """Who leaves before every host has its part waits a little for that; a second `KeyboardInterrupt` ends it."""
+        deadline = time.monotonic() + LEAVING_S
+        try:
+            if self.unlaunched():
+                self._observer.interrupted(self.unlaunched())
+            for host in self._hosts.values():
+                host.start()
+            while self.unlaunched() and time.monotonic() < deadline:
+                self._take_in()
+                self._deal()
+                self._tell()
+        except KeyboardInterrupt:
+            pass
+
+    def unlaunched(self) -> list[str]:
+        """Hosts that have, as far as is known, no part of the run yet and would not go on alone."""
+        live = [name for name, view in self.views.items() if not view.phase.final and name in self._hosts]
+        return [name for name in live if not self._hosts[name].launched]
 
     def expected(self) -> int:
         """Number of measurements planned, as far as the hosts' devices are known."""

@@ -53,7 +53,7 @@ class HostTask:
 
     `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
     of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
-    part already. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
+    part already. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
 
     spec: HostSpec
     run_id: str
@@ -67,6 +67,7 @@ class HostTask:
     base: int = 0
     begun: bool = False
     follow_only: bool = False
+    eager: bool = False
     at_end: Callable[[Dialogue], Sequence[str]] | None = None
 
 
@@ -102,6 +103,7 @@ class HostRun:
         self._asked = False
         self._current_at: int | None = None
         self._current = False
+        self._heard_once = False
         self._relaunches = 0
         self._misfortunes = 0
         self._last_word = clock()
@@ -128,8 +130,9 @@ class HostRun:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin; returns at once."""
-        self._thread.start()
+        """Begin; returns at once. A second time it does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Stop following, or trying to; the host goes on."""
@@ -187,8 +190,8 @@ class HostRun:
         hopeless = (
             isinstance(error, HostRefused) or error.step in FINAL_STEPS or self._misfortunes > MISFORTUNES
         )
-        if not self._begun or hopeless:
-            self._say(HostPhase(error.state), str(error))
+        if not self._begun or hopeless or (unreachable and self._gives_up(error)):
+            self._say(HostPhase(error.state), self._said_of(error))
             return True
         silent_s = self._clock() - self._last_word
         overdue = silent_s > self._lost_after_s
@@ -198,10 +201,21 @@ class HostRun:
         self._say(HostPhase.RECONNECTING, detail, overdue=overdue)
         return False
 
+    def _gives_up(self, error: HostError) -> bool:
+        """On coming back, a host that is not there is no reason to wait, unless it may be measuring out of reach."""
+        refused = "refused" in error.bare_message.lower()
+        return self.task.eager and not self._heard_once and (refused or not self._offset)
+
+    def _said_of(self, error: HostError) -> str:
+        if error.step == NO_SUCH_RUN and self.task.follow_only and not self._offset:
+            return f"{self.name}: the run was never started there; start it with: farbench resume {self.task.run_id}"
+        return str(error)
+
     def _follow_once(self) -> bool:
         """Connect and follow until the link breaks or the agent is gone; whether the host is done."""
         for message in self._connected():
             self._last_word = self._clock()
+            self._heard_once = True
             self._misfortunes = 0
             if self._heard(message):
                 return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
@@ -62,6 +62,9 @@ class Observer(Protocol):
     def tick(self, fold: Fold, expected: int) -> None:
         """Some time has passed, or something has changed."""
 
+    def interrupted(self, unlaunched: Sequence[str]) -> None:
+        """The user wants to leave, but these hosts have no part of the run yet: they are given it first."""
+
     def end(self) -> None:
         """Nothing more will be told."""
 
@@ -79,6 +82,9 @@ class Silent:
         """Ignored."""
 
     def tick(self, fold: Fold, expected: int) -> None:
+        """Ignored."""
+
+    def interrupted(self, unlaunched: Sequence[str]) -> None:
         """Ignored."""
 
     def end(self) -> None:

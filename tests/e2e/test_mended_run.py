@@ -1,0 +1,68 @@
+"""What a user meets at the edges of a run: leaving early, full disks, odd file names, hosts that are not there."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Laptop
+from tests.e2e.test_interrupts import first_line, slow_sweep
+from tests.support.sshd import Sshd
+
+
+def test_leaving_at_once_launches_the_hosts_first_and_says_the_truth(laptop: Laptop, host: Sshd) -> None:
+    slow_sweep(laptop, host)
+    process = laptop.start("run", "sweep.yaml")
+    run_id = first_line(process)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=90)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    command = "attach" if "detached" in stderr else "resume"
+    assert f"farbench {command} {run_id}" in stderr
+    done = laptop.farbench(command, run_id, "--json")
+    assert done.code == 0, done.stderr
+
+
+def test_attach_to_a_run_that_was_never_launched_names_resume(
+    laptop: Laptop, make_sshd: Callable[..., Sshd]
+) -> None:
+    host = make_sshd()
+    slow_sweep(laptop, host)
+    process = laptop.start("run", "sweep.yaml", "--detach")
+    run_id = first_line(process)
+    process.kill()
+    process.communicate()
+    done = laptop.farbench("attach", run_id)
+    if done.code:
+        assert "never started there" in done.stderr
+        assert f"farbench resume {run_id}" in done.stderr
+    assert laptop.farbench("resume", run_id).code == 0 or done.code == 0
+
+
+@pytest.mark.parametrize("arguments", [["runs", "--json"], ["payloads"], ["--help"]])
+def test_an_output_that_is_full_is_said(tmp_path: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+def test_resume_does_not_wait_for_a_host_that_refuses_connections(laptop: Laptop, host: Sshd) -> None:
+    slow_sweep(laptop, host)
+    process = laptop.start("run", "sweep.yaml")
+    run_id = first_line(process)
+    process.kill()
+    process.communicate()
+    host.stop()
+    done = laptop.farbench("resume", run_id, "--json")
+    assert done.code == 3, done.stderr
+    assert json.loads(done.stdout)["hosts"]["h1"]["state"] == "unreachable"
