@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictFloat, StrictInt, model_validator
 
 SCHEMA_VERSION = 1
 
@@ -166,7 +166,7 @@ class Measurement(_Record):
     duration_s: float | None = None
     timing: Timing | None = None
     samples_us: list[float] | None = None
-    metrics: dict[str, float | None] = Field(default_factory=dict)
+    metrics: dict[str, StrictInt | StrictFloat | None] = Field(default_factory=dict)
     extra: dict[str, JsonValue] = Field(default_factory=dict)
     accuracy: Accuracy | None = None
     telemetry: Telemetry | None = None
@@ -179,6 +179,6 @@ class Measurement(_Record):
             raise ValueError("an ok measurement needs a verdict")
         if self.status is not Status.OK and self.verdict is not None:
             raise ValueError(f"a measurement that is {self.status} has no verdict")
-        if self.status not in (Status.OK, Status.INCORRECT) and self.timing is not None:
-            raise ValueError(f"a measurement that is {self.status} has no timing")
+        if self.status is not Status.OK and (self.timing is not None or self.samples_us is not None):
+            raise ValueError(f"a measurement that is {self.status} has no timing and no samples")
         return self

@@ -12,11 +12,12 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
 from . import ranks
 from .attempt import DEFAULT_COMPILE_TIMEOUT_S, Attempt, seconds
 from .conditions import Conditions
-from .exits import MemoryKills, describe
+from .exits import MemoryKills, describe, raised
 from .queueing import Entry, Group
 from .recorder import Recorder
 from .records import failure
 from .runsetup import RunSetup, StartError
+from .spawning import activation_failure
 from .worker import Worker
 
 MOST_KILLS = 2
@@ -226,6 +227,9 @@ class Crew:
         if asked not in self._attempt.item["backends"]:
             self._recorder.problem(f"worker {lead.name} reported a backend nobody asked for: {asked!r:.100}")
             return
+        failed = activation_failure(lead.log.tail()) if sent.get("status") == "error" else None
+        if failed:
+            sent = {**sent, "reason": failed}
         sent, telemetry = self._conditions.reported(sent, asked, self._workers)
         self._recorder.measurement(
             sent, asked, self._entry, self._attempt, self.devices, now, telemetry, lead.log.tail()
@@ -291,7 +295,10 @@ class Crew:
             reason = f"rank {self._workers.index(worker)}: {reason}"
         self._end_reasons[worker.name] = reason
         if self.state == "starting":
-            self._start_failed(f"the worker ended before it was ready: {reason}", worker.log.tail())
+            worker.drain()
+            tail = worker.log.tail()
+            why = activation_failure(tail) or ": ".join(filter(None, (reason, raised(tail))))
+            self._start_failed(f"the worker ended before it was ready: {why}", tail)
         elif self.state == "idle":
             self._end(politely=False)
         else:

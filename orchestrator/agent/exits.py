@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Optional
 
 from . import procs
+
+_EXCEPTION = re.compile(r"[^\W\d][\w.]*(: |:?$)")
+_LONGEST_EXCEPTION = 500
 
 
 def describe(returncode: int) -> str:
@@ -16,6 +20,13 @@ def describe(returncode: int) -> str:
         return f"killed by signal {-returncode} ({signal.Signals(-returncode).name})"
     except ValueError:
         return f"killed by signal {-returncode}"
+
+
+def raised(log_tail: str) -> Optional[str]:
+    """The exception that a log's last traceback ends with (`ModuleNotFoundError: No module named 'x'`), or None."""
+    _, found, after = log_tail.rpartition("Traceback (most recent call last):")
+    lines = [line for line in after.splitlines() if _EXCEPTION.match(line)]
+    return lines[0].strip()[:_LONGEST_EXCEPTION] if found and lines else None
 
 
 class MemoryKills:

@@ -84,7 +84,7 @@ def _checked(sent: Dict[str, Any], original: Mapping[str, Any], problems: List[s
     try:
         if record["status"] not in STATUSES:
             raise Fault(f"the payload reported an unknown status: {record['status']!r:.80}")
-        if record["status"] in ("ok", "incorrect"):
+        if record["status"] == "ok":
             record["timing"] = _timing(sent.get("timing"), original.get("timing"))
             record["samples_us"] = _samples(sent.get("samples_us"), original.get("samples_us"))
         record["accuracy"] = _numbers(sent.get("accuracy"), _ACCURACY, ("reference",))
@@ -107,7 +107,7 @@ def _check_ok(record: Dict[str, Any], sent: Mapping[str, Any], problems: Sequenc
         record.update(verdict="invalid", reasons=[*record["reasons"], "few_samples"], samples_us=None)
     if any(problem.startswith("accuracy.") for problem in problems):
         # A kernel whose error is not a number is not known to be right.
-        record.update(status="incorrect", verdict=None, reasons=[])
+        record.update(status="incorrect", verdict=None, reasons=[], timing=None, samples_us=None)
 
 
 def _timing(timing: Any, original: Any) -> Optional[Dict[str, Any]]:

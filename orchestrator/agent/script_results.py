@@ -20,6 +20,9 @@ from .wire import dump, finite, name_of
 FORMATS = ("json_lines", "json", "csv")
 LARGEST_DOCUMENT = 64 << 20
 _LONGEST_LINE = 16 << 20
+_MOST_DIGITS = 4300  # what Python reads by default
+_MOST_LEVELS = 100
+_TOO_DEEP = f"it is nested deeper than {_MOST_LEVELS} levels"
 _TIMES = (("median_us", 1.0), ("time_us", 1.0), ("time_ms", 1000.0), ("latency_ms", 1000.0))
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -117,11 +120,36 @@ def _json_lines(source: BinaryIO) -> Iterator[Row]:
         if line.lstrip()[:1] != b"{":
             continue
         try:
-            value = json.loads(line.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
+            value = json.loads(line.decode("utf-8", "replace"), parse_int=_integer)
+            _check_depth(value)
+        except (RecursionError, ResultsError) as error:
+            why = str(error) if isinstance(error, ResultsError) else _TOO_DEEP
+            yield {"status": "error", "reason": f"a line of the results could not be read: {why}"}
+        except ValueError:
+            continue  # chatter that begins like an object
+        else:
+            if isinstance(value, dict):
+                yield value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ResultsError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _check_depth(value: Any) -> None:
+    """Deeper values would be read here and then by nobody who reads our records."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        inner: List[Any] = []
+        for item in level:
+            if isinstance(item, (dict, list)):
+                inner += item.values() if isinstance(item, dict) else item
+        level = inner
+        if not level:
+            return
+    raise ResultsError(_TOO_DEEP)
 
 
 def _json_rows(text: str) -> List[Row]:
@@ -188,6 +216,8 @@ def _measurement(row: Row, backend: str, keys: Sequence[str]) -> Dict[str, Any]:
         if isinstance(said, str) and said:
             problems.insert(0, said)
         _fail(measurement, measurement["status"], None)
+    if measurement["status"] == "incorrect":
+        measurement.update(timing=None, samples_us=None)  # the time of a wrong answer is no time
     measurement["reason"] = "; ".join(problems) or None
     return measurement
 
@@ -250,6 +280,8 @@ def _one_of(same: List[Dict[str, Any]], keys: Sequence[str]) -> Dict[str, Any]:
         return first
     apart = f"`keys: [{', '.join(keys)}]` does not tell" if keys else "there are no `keys` to tell"
     reason = f"{len(same)} rows, and {apart} them apart"
+    said = [measurement["reason"] for measurement in same if measurement["reason"]]
+    reason = "; ".join([reason, *dict.fromkeys(said)])
     return {"backend": first["backend"], "row": first["row"], "status": "error", "reason": reason}
 
 

@@ -12,10 +12,16 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, 
 
 from .wire import encoded, native
 
-# A function has positional parameters of its own, so a `set --` in the user's line cannot disturb ours. Our own
-# variables are set again after it: an activation may well export CUDA_VISIBLE_DEVICES.
+# A function has positional parameters of its own, so a `set --` in the user's line cannot disturb ours. What it prints
+# goes to the log: standard output is the program's. The trap tells of its failure also where it ends the shell
+# (`exit`, `set -e`, a file that is not there). Our own variables are set again after it: an activation may well export
+# CUDA_VISIBLE_DEVICES.
+_ACTIVATION_FAILED = "farbench: activate failed: exit code "
 _ACTIVATE = (
-    'farbench_activate() { eval "$1"; }; farbench_activate "$1"; farbench_count=$2; shift 2; '
+    'farbench_activate() { eval "$1"; }; '
+    f"trap 'farbench_code=$?; echo \"{_ACTIVATION_FAILED}$farbench_code\" >&2; exit $farbench_code' EXIT; "
+    'farbench_activate "$1" >&2; farbench_code=$?; [ "$farbench_code" -eq 0 ] || exit "$farbench_code"; '
+    "trap - EXIT; farbench_count=$2; shift 2; "
     'while [ "$farbench_count" -gt 0 ]; do export "$1"; shift; farbench_count=$((farbench_count - 1)); done; '
     'exec "$@"'
 )
@@ -30,6 +36,14 @@ def payload_python(job: Mapping[str, Any]) -> str:
     """The interpreter of the payloads: the job's, else ours."""
     python = job.get("python")
     return os.path.expanduser(native(str(python))) if python else sys.executable
+
+
+def activation_failure(log_tail: str) -> Optional[str]:
+    """`activate failed: exit code 3` where a log ends with that, else None."""
+    last = log_tail.rstrip().rpartition("\n")[2]
+    if not last.startswith(_ACTIVATION_FAILED):
+        return None
+    return last[len("farbench: ") :]
 
 
 def command_line(

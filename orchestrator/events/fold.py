@@ -35,6 +35,9 @@ class Fold:
         self.hosts: dict[str, HostState] = {}
         self.environments: dict[str, dict[str, Any]] = {}
         self.entries: dict[Key, Entry] = {}
+        self.answered: dict[tuple[str, str], set[str]] = {}
+        """Scopes by case and the backend asked for, of results that name a backend of their own."""
+        self._answers: dict[str, dict[str, set[str]]] = {}
         self._labels = labels or {}
         self._run_id = run_id
         self._listener = listener
@@ -50,12 +53,14 @@ class Fold:
             return self._feed(state, host, data)
 
     def measured(self, host: str) -> dict[str, set[str]]:
-        """Backends that have a result from a host, by case. May be asked while another thread feeds."""
+        """Backends that have a result from a host, also one under a name of its own, by case. May be asked while another thread feeds."""
         found: dict[str, set[str]] = {}
         with self._feeding:
             for key, entry in self.entries.items():
                 if entry.host == host and entry.status.is_result:
                     found.setdefault(key.case_id, set()).add(key.backend)
+            for case_id, asked in self._answers.get(host, {}).items():
+                found.setdefault(case_id, set()).update(asked)
         return found
 
     def _feed(self, state: HostState, host: str, data: bytes) -> list[Measurement]:
@@ -167,6 +172,8 @@ class Fold:
             self._problem(state, f"a measurement of another run ({measurement.run_id:.80})")
             return None
         key = self.key(measurement)
+        if event.asked is not None and event.asked != measurement.backend:
+            self._answer(state.name, intern(event.asked), key, measurement)
         before = self.entries.get(key)
         if before is not None:
             # The first result stands; lost and cancelled are no results and give way to one.
@@ -179,6 +186,11 @@ class Fold:
         self.entries[key] = entry
         self._count(entry, 1)
         return measurement
+
+    def _answer(self, host: str, asked: str, key: Key, measurement: Measurement) -> None:
+        self.answered.setdefault((key.case_id, asked), set()).add(key.scope)
+        if measurement.status.is_result:
+            self._answers.setdefault(host, {}).setdefault(key.case_id, set()).add(asked)
 
     def _count(self, entry: Entry, change: int) -> None:
         self._statuses[entry.status] += change

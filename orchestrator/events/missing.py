@@ -33,6 +33,8 @@ def missing(
     scopes: dict[tuple[str, str], set[str]] = {}
     for key in fold.entries:
         scopes.setdefault((key.case_id, key.backend), set()).add(key.scope)
+    for asked, answered in fold.answered.items():  # a program may name the backends of its rows itself
+        scopes.setdefault(asked, set()).update(answered)
     for item in expected:
         if not _held(item, scopes.get((item.case.case_id, item.backend), set()), fold.placement):
             yield Measurement(

@@ -212,7 +212,9 @@ def _backends(
             raise document.error(message, *loc, "backends", i)
         if backend in backends[:i]:
             raise document.error(f"backend {backend!r} is given twice", *loc, "backends", i)
-    if spec.baseline is not None and backends and spec.baseline not in backends:
+    # A program without `backends:` names those of its rows itself; which, nobody knows before it ran.
+    named = backends if spec.backends else ()
+    if spec.baseline is not None and named and spec.baseline not in named:
         hint = f"{yamlfile.suggestion(spec.baseline, backends)}; backends are: {', '.join(backends)}"
         raise document.error(f"baseline {spec.baseline!r} is none of the backends{hint}", *loc, "baseline")
     return backends

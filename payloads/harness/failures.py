@@ -7,7 +7,7 @@ import sys
 import traceback
 from typing import Iterable, Tuple
 
-from . import gates
+from . import gates, streams
 from .declare import Library, Unsupported
 
 # A library's own word for "not on this device" or "not this problem", by the exception's name …
@@ -53,8 +53,12 @@ def abi_mismatch(text: str, libraries: Iterable[Library]) -> str:
 
 def log(error: BaseException, what: str) -> None:
     """The whole traceback into the worker's log; a record only carries the reason."""
-    print("farbench: {} failed".format(what), file=sys.stderr)
-    traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    streams.restore()
+    try:
+        print("farbench: {} failed".format(what), file=sys.stderr)
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+    except (AttributeError, OSError, ValueError):
+        pass  # no usable standard error: the log is lost, not the outcome
 
 
 def _first_lines(text: str, limit: int = 500) -> str:

@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
-from . import channel, device, environment, failures, scripts
+from . import channel, device, environment, failures, scripts, streams
 from .declare import Payload
 from .gang import Gang
 from .measure import CaseRun, Reporter
@@ -66,6 +66,7 @@ def serve(
 ) -> None:
     """Answer the agent until it says exit or goes away. `cases` only tells which libraries to import beforehand."""
     start = time.perf_counter()
+    streams.keep()
     target = prepare_process(payload, cases)
     out.send(
         {
@@ -86,6 +87,7 @@ def serve(
             if "port" in message:
                 os.environ["MASTER_PORT"] = str(message["port"])  # for who makes a process group of each case
             healthy = _serve_case(served, message, targets, reporter, crossed)
+            streams.restore()
             out.send({"type": "case_done", "healthy": healthy})
     target.gang.close()
     _leave()
@@ -144,6 +146,7 @@ class _LineReporter(Reporter):
 
 def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: channel.ResultChannel) -> bool:
     """Run `cases` one after another, one JSON line a measurement; whether all went well."""
+    streams.keep()
     target = prepare_process(payload, cases)
     statuses: List[str] = []
     crossed: Set[Any] = set()
@@ -151,6 +154,7 @@ def stand_alone(payload: Payload, cases: Sequence[Mapping[str, Any]], out: chann
         reporter = _LineReporter(out, item, target.gang.is_lead)
         healthy = CaseRun(payload, item, target, reporter, crossed).run()
         statuses += reporter.statuses
+        streams.restore()
         if not healthy:
             print("farbench: stopping; run the other cases in a new process (--case)", file=sys.stderr)
             return False
