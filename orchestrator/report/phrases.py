@@ -74,7 +74,10 @@ def _rate(measurement: Measurement) -> str:
 
 def _metrics(measurement: Measurement) -> str:
     known = [(name, value) for name, value in measurement.metrics.items() if value is not None]
-    return ", ".join(f"{visible(name, 24)} {number(value)}" for name, value in known[:_METRICS_SHOWN])
+    return ", ".join(
+        f"{visible(name, 24)} {value if isinstance(value, int) else number(value)}"
+        for name, value in known[:_METRICS_SHOWN]
+    )
 
 
 def row_label(table: PayloadTable, number_of_row: int) -> str:

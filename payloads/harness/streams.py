@@ -46,9 +46,7 @@ def _reopen(descriptor: int) -> None:
 
 
 def _writer(descriptor: int) -> Any:
-    return open(  # noqa: SIM115 - lives as long as the process
-        descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
-    )
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 def _is_open(descriptor: int) -> bool:

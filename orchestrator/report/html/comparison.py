@@ -121,7 +121,14 @@ def _detail(m: Measurement) -> list[str | None]:
         visible(m.started_at or ""),
         number(m.duration_s, 3),
         _telemetry(m),
-        visible(", ".join(f"{k} {number(v)}" for k, v in m.metrics.items() if k not in _SHOWN_METRICS), 2000),
+        visible(
+            ", ".join(
+                f"{k} {v if isinstance(v, int) else number(v)}"
+                for k, v in m.metrics.items()
+                if k not in _SHOWN_METRICS
+            ),
+            2000,
+        ),
         m.environment_id,
     ]
 

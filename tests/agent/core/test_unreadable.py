@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .conftest import Host, item
-from .test_scripts import case, measured, only, script
+from .test_scripts import measured, only, script
 
 
 @pytest.mark.parametrize(
