@@ -41,6 +41,7 @@ test: $(VENV)/.ready-dev system lint
 
 bench: $(VENV)/.ready-dev system
 	$(BIN)/python benchmarks/many_cases.py
+	$(BIN)/python benchmarks/round_trips.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
