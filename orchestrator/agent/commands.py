@@ -224,7 +224,8 @@ def _runs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
 def _gc(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     from .housekeeping import collect_garbage
 
-    done = collect_garbage(context.workdir, command.get("keep") or [], bool(command.get("dry_run")))
+    dry_run = bool(command.get("dry_run"))
+    done = collect_garbage(context.workdir, command.get("keep") or [], dry_run, command.get("home"))
     channel.send({"type": "gc", **done})
 
 

@@ -69,19 +69,25 @@ def list_runs(workdir: str) -> List[Dict[str, Any]]:
     ]
 
 
-def collect_garbage(workdir: str, keep: Iterable[str] = (), dry_run: bool = True) -> Dict[str, Any]:
+def collect_garbage(
+    workdir: str, keep: Iterable[str] = (), dry_run: bool = True, home: Optional[Iterable[str]] = None
+) -> Dict[str, Any]:
     """Take away ended runs that are not in `keep`, then uploads that no run left refers to, and stray processes.
+
+    `home` are the runs whose results the caller has; of others, which may be the only copy, it takes only old ones.
+    None: the caller wants every ended run gone.
 
     {"removed": [{"kind": "process" | "run" | "upload", "name", "bytes", "reason"}], "bytes", "kept": [{"run_id",
     "reason"}], "problems": [text], "dry_run"}. A dry run gives the same and changes nothing. What turned out to be in
     use, or could not be removed, is in `problems` and not in `removed`."""
     report: Dict[str, Any] = {"removed": [], "kept": [], "problems": [], "dry_run": dry_run}
     keep = set(keep)
+    home = None if home is None else set(home)
     left: List[Run] = []
     for run in _runs(workdir, report["problems"]):
         if not run.alive:
             _end_strays(run, dry_run, report)
-        reason = _why_kept(run, keep)
+        reason = _why_kept(run, keep, home)
         if reason is not None:
             report["kept"].append({"run_id": run.run_id, "reason": reason})
         elif dry_run or _remove_run(workdir, run, report["problems"]):
@@ -143,7 +149,7 @@ def _last_word(journal: str) -> Optional[str]:
     return None
 
 
-def _why_kept(run: Run, keep: Set[str]) -> Optional[str]:
+def _why_kept(run: Run, keep: Set[str], home: Optional[Set[str]]) -> Optional[str]:
     if run.run_id in keep or run_of(run.run_id) in keep:
         return "asked to keep it"
     if run.followed:
@@ -152,6 +158,12 @@ def _why_kept(run: Run, keep: Set[str]) -> Optional[str]:
         return run.state
     if run.state == "dead" and time.time() - run.modified < DEAD_KEEP_S:
         return f"its agent vanished, it may be resumed: kept for {DEAD_KEEP_S / 86400:.0f} days"
+    if (
+        home is not None
+        and not {run.run_id, run_of(run.run_id)} & home
+        and time.time() - run.modified < DEAD_KEEP_S
+    ):
+        return f"its results are not in the archive of who asks: kept for {DEAD_KEEP_S / 86400:.0f} days"
     return None
 
 

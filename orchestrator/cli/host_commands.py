@@ -87,15 +87,24 @@ def gc(
         list[str] | None,
         typer.Option("--keep", metavar="RUN", help="Keep this run on the host; may be repeated."),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="Also runs whose results are not in this archive: the host may have the only copy."
+        ),
+    ] = False,
     hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
+    archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> None:
     """Remove old runs, cached files and stray processes of farbench from a host. Says first what would go.
 
-    A run whose agent is at work is never touched.
+    A run whose agent is at work is never touched, nor one that is open in the archive. Runs of which the archive has no
+    results (somebody else's, perhaps) stay for a week, unless --all is given.
 
     Example: `farbench gc blackwell`, then `farbench gc blackwell --yes`
     """
+    from orchestrator.archive import Archive
     from orchestrator.cli.loading import load_hosts
     from orchestrator.inventory import select
     from orchestrator.launch.dialogue import Dialogue
@@ -103,7 +112,12 @@ def gc(
 
     (spec,) = select(load_hosts(hosts_file), names=(host,))
     with Connections(environ=os.environ, warn=warn) as connections:
-        answer = Dialogue(connections.transport(spec), spec).gc(dry_run=not yes, keep=tuple(keep or ()))
+        runs = Archive(archive).runs()
+        answer = Dialogue(connections.transport(spec), spec).gc(
+            dry_run=not yes,
+            keep=[*(keep or ()), *(run.run_id for run in runs if not run.is_committed)],
+            home=None if everything else [run.run_id for run in runs if run.is_committed],
+        )
     if as_json:
         document = {"host": spec.name, "dry_run": not yes, "removed": answer.removed, "bytes": answer.bytes}
         print_json(document)

@@ -253,9 +253,16 @@ class Dialogue:
         """The runs in the host's work folder, as the agent lists them."""
         return self._answer({"name": "runs"}, RunList, "runs").runs
 
-    def gc(self, *, dry_run: bool, keep: Sequence[str] = ()) -> Collected:
-        """Remove what no run needs, except the runs of `keep`; with `dry_run` only say what would go."""
-        return self._answer({"name": "gc", "dry_run": dry_run, "keep": list(keep)}, Collected, "gc")
+    def gc(self, *, dry_run: bool, keep: Sequence[str] = (), home: Sequence[str] | None = None) -> Collected:
+        """Remove what no run needs, except the runs of `keep` and, unless they are old, those that are not in `home`
+        (whose results we have; None: every ended run may go). With `dry_run` only say what would go."""
+        command = {
+            "name": "gc",
+            "dry_run": dry_run,
+            "keep": list(keep),
+            "home": None if home is None else list(home),
+        }
+        return self._answer(command, Collected, "gc")
 
     def converse(self, command: Mapping[str, Any], files: FileSet | None = None) -> tuple[Exchange, Hello]:
         """Begin a command whose answers the caller takes from the exchange, and closes it; `files` are put into the
