@@ -191,12 +191,13 @@ def cancel(
         failures = tell_hosts_to_cancel(
             folder, connections.transport, unheard if folder.is_committed else None
         )
+        for failure in failures:
+            warn(
+                f"not told to stop, and may go on: {failure}\n"
+                f"  tell it again with: farbench cancel {folder.run_id}"
+            )
         if not folder.is_committed:
             outcome = _bring_home_cancelled(kept, folder, connections)
-    for failure in failures:
-        warn(
-            f"not told to stop, and may go on: {failure}\n  tell it again with: farbench cancel {folder.run_id}"
-        )
     if as_json:
         print_json(outcome.to_json())
     else:

@@ -121,6 +121,8 @@ def gaps(
 
     def reason(item: Expected) -> str:
         state, error = known.get(item.host, ("ok", None))
+        if status is Status.CANCELLED and state != "ok":
+            return "the run was cancelled while the host could not be asked what it had measured"
         if status is Status.CANCELLED:
             return "the run was cancelled before this was measured"
         return f"host {state}: {error}" if state != "ok" else "the host ended without this measurement"
