@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -168,12 +169,22 @@ def _resume_complete(
     return EXIT_INTERRUPTED if detached() else finish(outcome, kept.path, as_json)
 
 
+CANCEL_AGAIN_S = 60.0
+"""A host that cannot be told to stop is told again for so long, while another farbench follows the run."""
+
+
 def cancel(
     run: options.RunName = "latest",
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="End the run here even if a host with results of it does not answer."),
+    ] = False,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> int:
     """Stop a run on all its hosts and free their devices. What was measured is kept.
+
+    The run stays open while a host that may have results does not answer: cancel again when it does.
 
     Example: `farbench cancel latest`
     """
@@ -191,34 +202,49 @@ def cancel(
         failures = tell_hosts_to_cancel(
             folder, connections.transport, unheard if folder.is_committed else None
         )
-        for failure in failures:
+        for failure in failures.values():
             warn(
                 f"not told to stop, and may go on: {failure}\n"
                 f"  tell it again with: farbench cancel {folder.run_id}"
             )
         if not folder.is_committed:
-            outcome = _bring_home_cancelled(kept, folder, connections)
+            outcome, failures = _bring_home_cancelled(kept, folder, connections, failures, forget)
     if as_json:
         print_json(outcome.to_json())
     else:
         done = sum(n for status, n in outcome.counts.items() if status not in ("cancelled", "lost"))
         say(f"{outcome.run_id}: {outcome.state}; {done} measurements kept")
+        if outcome.state == "lost":
+            say(
+                f"it stays open for what a host may have; cancel it again, or: farbench cancel {outcome.run_id} --forget"
+            )
     return 0 if outcome.state in ("cancelled", "finished") and not failures else 1
 
 
-def _bring_home_cancelled(kept: Archive, folder: RunFolder, connections: Connections) -> Outcome:
-    """Take in what the hosts had measured; or look on while the run's coordinator does."""
+def _bring_home_cancelled(
+    kept: Archive, folder: RunFolder, connections: Connections, failures: dict[str, str], forget: bool
+) -> tuple[Outcome, dict[str, str]]:
+    """Take in what the hosts had measured; or look on while the run's coordinator does, and tell hosts that could not
+    be told again meanwhile. Returns how the run stands, and the hosts that were still not told."""
     from orchestrator.run.follow import Way
-    from orchestrator.run.takeup import claim, stored, take_up, watch
+    from orchestrator.run.takeup import claim, stored, take_up, tell_hosts_to_cancel, watch
 
     opened = claim(kept, folder)
     if opened is None:  # its coordinator has been faster
-        return stored(kept, kept.find(folder.run_id))
-    if not opened.holds_lock:
-        return watch(kept, folder, observer=progress())
-    return take_up(
-        opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=Way.CANCEL
-    )
+        return stored(kept, kept.find(folder.run_id)), failures
+    if opened.holds_lock:
+        way = Way.FORGET if forget else Way.CANCEL
+        outcome = take_up(
+            opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=way
+        )
+        return outcome, failures
+    deadline = time.monotonic() + CANCEL_AGAIN_S
+    while failures and time.monotonic() < deadline:
+        time.sleep(2.0)
+        failures = tell_hosts_to_cancel(folder, connections.transport, failures)
+    if failures:
+        return stored(kept, kept.find(folder.run_id)), failures
+    return watch(kept, folder, observer=progress()), failures
 
 
 def status(

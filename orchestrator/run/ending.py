@@ -58,19 +58,25 @@ def conclude(
     *,
     clock_offsets: Mapping[str, float],
     cancelled: bool = False,
+    forget: bool = False,
     now_s: float,
 ) -> Outcome:
     """End a run whose hosts are all done: fill the gaps, commit it, and say how it stands.
 
     A run that lacks results of a host which may have its part of it, and did not end in order, stays open: what that
     host measured meanwhile can still come home, and `resume` measures the rest. A host that could not be used from the
-    start does not hold it open. `cancelled` ends it in any case."""
+    start does not hold it open. `cancelled` ends it, unless a host that may have results was not heard, and we are not to
+    `forget` them."""
     document = run.document()
     states = _words(views)
     cancelled = cancelled or any(view.ended == "cancelled" for view in views.values())
     lacking = gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
     hosts = record.host_records(fold, states, clock_offsets)
-    if lacking and not cancelled and any(_may_still_come(fold, view) for view in views.values()):
+    if cancelled:
+        waits = not forget and any(_unheard(view) for view in views.values())
+    else:
+        waits = any(_may_still_come(fold, view) for view in views.values())
+    if lacking and waits:
         run.update_run_document({"hosts": hosts, "state": "lost"})
         return replace(outcome(run, fold, views, state="lost"), counts=with_gaps(fold, len(lacking)))
     usable = any(state == "ok" for state, _ in states.values())
@@ -95,6 +101,12 @@ def _may_still_come(fold: Fold, view: HostView) -> bool:
     gave_up = view.phase is HostPhase.UNUSABLE and view.ended == "finished"
     from_the_start = not +fold.host(view.name).statuses
     return view.begun and view.phase is not HostPhase.OK and not (gave_up and from_the_start)
+
+
+def _unheard(view: HostView) -> bool:
+    """Whether a host that may have its part has not said how it ended."""
+    silent = (HostPhase.LOST, HostPhase.UNREACHABLE, HostPhase.RECONNECTING, HostPhase.REFUSED)
+    return view.begun and view.ended is None and view.phase in silent
 
 
 def _words(views: Mapping[str, HostView]) -> dict[str, tuple[str, str | None]]:

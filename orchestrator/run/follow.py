@@ -28,13 +28,14 @@ CANCEL_PATIENCE_S = 20.0
 
 
 class Way(Enum):
-    """`START` a new run, `FOLLOW` an open one, `RESUME` it (what is gone is started again), or follow a `CANCEL`led one
-    to its end."""
+    """`START` a new run, `FOLLOW` an open one, `RESUME` it (what is gone is started again), follow a `CANCEL`led one to
+    its end, or `FORGET` what hosts that do not answer may have of a cancelled one."""
 
     START = "start"
     FOLLOW = "follow"
     RESUME = "resume"
     CANCEL = "cancel"
+    FORGET = "forget"
 
     @property
     def launches(self) -> bool:
@@ -69,7 +70,7 @@ def follow_run(
         ]
         if way is Way.RESUME:
             tasks = [replace(task, begun=task.spec.name not in useless) for task in tasks]
-        patience_s = CANCEL_PATIENCE_S if way is Way.CANCEL else launch.lost_after_s
+        patience_s = CANCEL_PATIENCE_S if way in (Way.CANCEL, Way.FORGET) else launch.lost_after_s
         coordinator.employ(
             tasks, open_transport=open_transport, lost_after_s=patience_s, unused=list(unused.values())
         )
@@ -80,7 +81,7 @@ def follow_run(
             return left
         return conclude(
             run, coordinator.fold, coordinator.views, clock_offsets=coordinator.clock_offsets(),
-            cancelled=way is Way.CANCEL, now_s=clock(),
+            cancelled=way in (Way.CANCEL, Way.FORGET), forget=way is Way.FORGET, now_s=clock(),
         )  # fmt: skip
     finally:
         run.close()

@@ -142,8 +142,8 @@ def tell_hosts_to_cancel(
     folder: RunFolder,
     open_transport: Callable[[HostSpec], Transport],
     hosts: Collection[str] | None = None,
-) -> list[str]:
-    """Stop a run on its hosts (or on those named), and wait until its workers are gone; returns what failed."""
+) -> dict[str, str]:
+    """Stop a run on its hosts (or on those named), and wait until its workers are gone; returns what failed, by host."""
     launch = launchfile.read(folder.path)
     chosen = {name: spec for name, spec in launch.hosts.items() if hosts is None or name in hosts}
 
@@ -154,7 +154,7 @@ def tell_hosts_to_cancel(
             return None if error.step == NO_SUCH_RUN else str(error)
         return None
 
-    return [failure for failure in each_host(chosen, tell).values() if failure]
+    return {name: failure for name, failure in each_host(chosen, tell).items() if failure}
 
 
 def each_host(hosts: Mapping[str, HostSpec], do: Callable[[HostSpec], T]) -> dict[str, T]:
