@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,7 +77,9 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, sql: str, take: Callab
         try:
             return answer.result()
         except KeyboardInterrupt:
-            connection.interrupt()
+            while not answer.done():  # an interrupt before the execution has begun is forgotten
+                connection.interrupt()
+                wait([answer], timeout=0.1)
             raise
 
 
