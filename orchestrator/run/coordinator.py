@@ -26,7 +26,7 @@ from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
 
 TICK_S = 0.1
-GATHER_S = 0.02
+GATHER_S = 0.01
 QUEUED_NEWS = 24
 """How much from hosts may wait: a bound on memory, since a link is not read while its thread waits here."""
 ENDING_S = 5.0
