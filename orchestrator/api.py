@@ -14,6 +14,7 @@ Refusals are `orchestrator.errors.FarbenchError`. Leaving a run's `with` block e
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import sys
@@ -69,16 +70,19 @@ class Results:
 
     def arrow(self) -> pyarrow.Table:
         """A pyarrow table (the extra `notebook`)."""
+        _require("arrow", "pyarrow")
         from orchestrator.archive.query import ask
 
         return ask(self.archive, self.sql, lambda connection, _: _arrow(connection))
 
     def pandas(self) -> pandas.DataFrame:
         """A pandas frame (the extra `notebook`)."""
+        _require("pandas", "pandas", "pyarrow")
         return self.arrow().to_pandas()
 
     def polars(self) -> polars.DataFrame:
-        """A polars frame (needs polars and pyarrow)."""
+        """A polars frame (the extra `notebook`)."""
+        _require("polars", "polars", "pyarrow")
         import polars
 
         return polars.DataFrame(self.arrow())
@@ -257,6 +261,18 @@ def compare(
 
 def _several(names: str | Sequence[str]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _require(method: str, *modules: str) -> None:
+    """Refuse before a query runs for nothing. Raises `UsageError`, which says what to install."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(
+                f".{method}() needs {module}, which cannot be imported ({error}); "
+                "pip install 'farbench[notebook]', or take .rows(), which needs nothing else"
+            ) from None
 
 
 def _arrow(connection: Any) -> pyarrow.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,27 @@ def test_refusals_are_exceptions_of_one_tree(desk: Path) -> None:
     with pytest.raises(UsageError, match="nowhere"):
         farbench.run(farbench.load_sweep("sweep.yaml"), hosts, hosts="nowhere")
     assert not (desk / "archive").exists()
+
+
+@pytest.mark.parametrize(
+    ("method", "missing"),
+    [
+        ("arrow", "pyarrow"),
+        ("pandas", "pandas"),
+        ("pandas", "pyarrow"),
+        ("polars", "polars"),
+        ("polars", "pyarrow"),
+    ],
+)
+def test_a_frame_without_its_library_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, missing: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # importing it fails, as where it is not installed
+    results = farbench.Archive(tmp_path).results()
+    with pytest.raises(UsageError) as refusal:
+        getattr(results, method)()
+    said = str(refusal.value)
+    assert said.startswith(f".{method}() needs {missing}, ")
+    assert "pip install 'farbench[notebook]'" in said
+    assert "\n" not in said
+    assert results.rows() == []

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from orchestrator.archive import Archive
-from orchestrator.archive.columns import COLUMNS
+from orchestrator.archive.columns import COLUMNS, text
 from orchestrator.archive.footers import NoParquet, schema_bytes
 from orchestrator.archive.notes import annotate
 from orchestrator.archive.query import query
@@ -57,7 +57,8 @@ def test_every_cut_of_a_parquet_file_is_noticed(three: Archive):
 def test_columns_more_fewer_or_of_other_types(three: Archive):
     """Files of another version beside ours: united by name, with our types."""
     file = three.find("r2").results_parquet
-    ours = f"SELECT * FROM read_parquet('{str(file).replace(chr(39), chr(39) * 2)}')"
+    where = text(str(file))
+    ours = f"SELECT * FROM read_parquet({where})"
     with duckdb.connect() as connection:
         connection.execute(f"CREATE TABLE ours AS {ours}")
         for change in (
@@ -65,9 +66,7 @@ def test_columns_more_fewer_or_of_other_types(three: Archive):
             "*, 1 AS added",
             "* REPLACE (CAST(attempt AS VARCHAR) AS attempt)",
         ):
-            connection.execute(
-                f"COPY (SELECT {change} FROM ours) TO $file (FORMAT parquet)", {"file": str(file)}
-            )
+            connection.execute(f"COPY (SELECT {change} FROM ours) TO {where} (FORMAT parquet)")
             table = query(three, "select run_id, attempt, telemetry from results where run_id = 'r2'")
             assert table.rows == [("r2", 1, None)] * 2
             assert "than results have" in table.warnings[0]
