@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -11,6 +12,7 @@ import traceback
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from orchestrator import __version__
 from orchestrator.errors import (
@@ -57,10 +59,21 @@ MODULES = {
 }
 
 
+class _Commands(TyperGroup):
+    """Left to itself, Typer ends a command that was interrupted without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
 def make_app(wanted: str | None = None) -> typer.Typer:
     """The application; with `wanted`, if there is such a command, only as much of it as that command needs."""
     app = typer.Typer(
         name="farbench",
+        cls=_Commands,
         help=HELP,
         epilog=EPILOG,
         no_args_is_help=True,
@@ -156,4 +169,5 @@ def main() -> NoReturn:
         _drop_output()
     except OSError as error:
         code = _cannot_write(error)
+    gc.freeze()  # Python would look for cycles in everything once more before it goes: longer than many a command takes
     sys.exit(code)

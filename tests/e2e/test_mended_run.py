@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,28 @@ def test_leaving_at_once_launches_the_hosts_first_and_says_the_truth(laptop: Lap
     assert f"farbench {command} {run_id}" in stderr
     done = laptop.farbench(command, run_id, "--json")
     assert done.code == 0, done.stderr
+
+
+def test_ctrl_c_while_the_sweep_is_read_says_so_and_leaves_no_run(laptop: Laptop, host: Sshd) -> None:
+    laptop.hosts(host)
+    os.mkfifo(laptop.folder / "sweep.yaml")
+    process = laptop.start("run", "sweep.yaml")
+    with open(laptop.folder / "sweep.yaml", "w"):  # opens once the command reads
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
+    assert laptop.farbench("runs", "--json").json()["runs"] == []
+
+
+def test_ctrl_c_while_the_command_is_still_loading_is_no_traceback(laptop: Laptop) -> None:
+    loading = laptop.folder / "loading"
+    os.mkfifo(loading)
+    laptop.write("slow/typer.py", f"open({str(loading)!r}).read()\n")
+    process = laptop.start("runs", PYTHONPATH=str(laptop.folder / "slow"))
+    with loading.open("w"):
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
 
 
 def test_attach_to_a_run_that_was_never_launched_names_resume(
