@@ -34,7 +34,9 @@ class Claims:
                 self.refused = False
                 for uuid in uuids:
                     self._told.pop(uuid, None)
-                self._gang = [] if len(uuids) > 1 else self._gang
+                if len(uuids) > 1:
+                    self._gang = []
+                    self._leases.unreserve()  # it may have waited for others
                 return lease
             if len(uuids) > 1:
                 self._leases.reserve(uuids, kinds)
@@ -49,17 +51,17 @@ class Claims:
         return None
 
     def choose(self, free: List[Dict[str, Any]], count: int) -> List[Dict[str, Any]]:
-        """`count` of our idle devices for a gang, those first that nobody else holds; the same as long as they wait."""
+        """`count` of our idle devices for a gang, those first that nobody else holds.
+
+        While it waits they stay the same, unless as many others are to be had now."""
         waiting = [each for each in free if each["uuid"] in self._gang]
-        if len(waiting) == count:
-            return waiting
         try:
-            held = {
-                each["uuid"]: self._leases.holder_of(each["uuid"], each["kind"]) is not None for each in free
-            }
+            held = [each for each in free if self._leases.holder_of(each["uuid"], each["kind"]) is not None]
         except LeaseError:
-            held = {}
-        chosen = sorted(free, key=lambda each: held.get(each["uuid"], False))[:count]
+            held = []
+        if len(waiting) == count and len(free) - len(held) < count:
+            return waiting
+        chosen = sorted(free, key=lambda each: each in held)[:count]
         self._gang = [each["uuid"] for each in chosen]
         return [each for each in free if each in chosen]
 

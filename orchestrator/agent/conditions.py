@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .clocks import ClockLock
 from .recorder import Telemetry
@@ -46,6 +46,10 @@ class Conditions:
             extra = sent.get("extra") if isinstance(sent.get("extra"), dict) else {}
             sent = {**sent, "extra": {**(extra or {}), "locked_clock_mhz": self._clocks.locked_mhz}}
         return sent, self._windows.close(backend, workers)
+
+    def clock_of(self, backend: str) -> Optional[float]:
+        """The SM clock that a reported backend was measured at, if it can be held against that of another."""
+        return self._windows.clock_of(backend)
 
     def end_case(self) -> None:
         """The case is over, however it ended."""

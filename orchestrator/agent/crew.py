@@ -100,8 +100,8 @@ class Crew:
         """Stop at once; the case that was on, whose remaining backends have no result."""
         self._abandoned = True
         entry, self._entry = self._entry, None
-        if self._attempt is not None:
-            self._finish_attempt()
+        if self._attempt is not None and entry is not None:
+            self._finish_attempt(entry)
         self._end(politely=False)
         return entry
 
@@ -232,7 +232,15 @@ class Crew:
             sent = {**sent, "reason": failed}
         sent, telemetry = self._conditions.reported(sent, asked, self._workers)
         self._recorder.measurement(
-            sent, asked, self._entry, self._attempt, self.devices, now, telemetry, lead.log.tail()
+            sent,
+            asked,
+            self._entry,
+            self._attempt,
+            self.devices,
+            now,
+            telemetry,
+            lead.log.tail(),
+            self._conditions.clock_of(asked),
         )
         self._attempt.reported(asked, now)
         self._entry.done.add(asked)
@@ -255,7 +263,7 @@ class Crew:
             return
         while self._attempt.in_flight is not None:
             self._fail("error", "the payload ended the case without a result for this backend", now)
-        self._finish_attempt()
+        self._finish_attempt(self._entry)
         self._part_with(self._entry)
         self.state = "idle"
         self._deadline = now + 10.0
@@ -271,9 +279,10 @@ class Crew:
         else:
             self._recorder.settle(entry)
 
-    def _finish_attempt(self) -> None:
+    def _finish_attempt(self, entry: Entry) -> None:
         assert self._attempt is not None
         self._conditions.end_case()
+        self._recorder.attempt_over(entry)
         self._recorder.case_finished(self._attempt, self._workers[0].name, self.devices)
         self._attempt = None
 
@@ -352,7 +361,7 @@ class Crew:
                     now,
                 )
         again = bool(self._attempt.remaining)
-        self._finish_attempt()
+        self._finish_attempt(entry)
         if again:
             entry.attempt += 1
         else:

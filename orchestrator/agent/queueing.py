@@ -20,6 +20,7 @@ from typing import (
     Tuple,
 )
 
+from .offsets import CaseClocks
 from .wire import dump
 
 Released = Dict[Optional[str], List[str]]
@@ -38,7 +39,19 @@ class Entry:
 
     `model` is the device model that its batch asked for, None where it asked for none."""
 
-    __slots__ = ("_blob", "aside", "attempt", "case_id", "done", "group", "kills", "model", "target", "tries")
+    __slots__ = (
+        "_blob",
+        "aside",
+        "attempt",
+        "case_id",
+        "clocks",
+        "done",
+        "group",
+        "kills",
+        "model",
+        "target",
+        "tries",
+    )
 
     def __init__(
         self,
@@ -58,6 +71,8 @@ class Entry:
         # Of `second_opinions`: where doubtful records lie, by backend and row, and how often each was measured again.
         self.aside: Dict[str, Dict[str, Any]] = {}
         self.tries: Dict[str, int] = {}
+        # Of `offsets`: what the backends' clocks are held against.
+        self.clocks: Optional[CaseClocks] = None
         self._blob = dump(item)  # a parsed case takes ten times the room, and there may be tens of thousands
 
     def item(self) -> Dict[str, Any]:

@@ -10,6 +10,7 @@ from .attempt import Attempt
 from .history import History
 from .journal import Journal
 from .logs import Redactor
+from .offsets import CaseClocks
 from .queueing import Entry
 from .records import complete, failure, utc
 from .second_opinions import SecondOpinions
@@ -83,13 +84,28 @@ class Recorder:
         now: float,
         telemetry: Telemetry,
         log_tail: str,
+        clock_mhz: Optional[float] = None,
     ) -> None:
-        """One measurement of the case that is on; `asked` is the backend it was measured for. A doubtful one may wait."""
+        """One measurement of the case that is on; `asked` is the backend it was measured for. A doubtful one may wait,
+        and so does one whose clock must be held against the other backends' until `attempt_over`."""
         facts = self._facts(attempt.item, devices[0], attempt.number)
         facts["started_at"] = utc(attempt.began_at(asked))
         facts["duration_s"] = round(attempt.spent_s(asked, now), 6)
         facts["environment_id"] = self._environments.get(devices[0]["uuid"])
         record = complete(sent, facts, self._redactor, *telemetry, log_tail)
+        if clock_mhz is not None and record["status"] == "ok" and len(attempt.item["backends"]) > 1:
+            entry.clocks = entry.clocks or CaseClocks()
+            entry.clocks.hold(asked, record, clock_mhz)
+        else:
+            self._weigh(entry, asked, record)
+
+    def attempt_over(self, entry: Entry) -> None:
+        """No more measurements come of this attempt: the clocks of all its backends are known."""
+        if entry.clocks is not None:
+            for asked, record in entry.clocks.judge():
+                self._weigh(entry, asked, record)
+
+    def _weigh(self, entry: Entry, asked: str, record: Dict[str, Any]) -> None:
         stands = self.opinions.weigh(entry, asked, record)
         if stands is not None:
             self._write(stands, asked)

@@ -1,14 +1,4 @@
-"""What the devices did while something was measured on them, and whether that makes the number doubtful.
-
-Rules (`judge`):
-
-- `throttled`: a thermal slowdown, a hardware slowdown or a power brake was seen at any moment of the window.
-- `throttled`: the software power cap was seen, *and* the SM clock fell during the window: over the looks at a busy
-  device (6 at least) its median lies more than 10% below its maximum, and the median of the last third more than 10%
-  below that of the first. A power cap alone is how big kernels run on big GPUs (an H200 runs large bf16 products at
-  1485 of 1980 MHz, for hours): it is recorded, and nothing more. Nor do interleaved kernels that draw more and less
-  make a fall.
-- `contended`: a process that is not ours had a compute context on the device before, during or after.
+"""What the devices did while something was measured on them; `looks` has the rules for what makes a number doubtful.
 
 Whose a process is. In the host's own PID namespace a process is ours by its number: it is in `own_pids`, or `owns`
 knew it when it was seen (it may be gone by the end). In a container the driver shows the host's PIDs, which say
@@ -20,24 +10,16 @@ from __future__ import annotations
 
 import os
 import queue
-import statistics
 import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .gauges import NvmlGauges, SmiGauges, open_gauges
-from .nvml import EVENT_REASONS
-from .smi import Reading
+from .looks import DeviceWindow, judge, steady_clock_mhz
 
 PERIOD_S = 0.05
 SLOW_EVERY = 10
 ANSWER_S = 10.0
-
-_IDLE = 0x1
-_POWER_CAP = 0x4
-_SLOWDOWN = 0x8 | 0x20 | 0x40 | 0x80
-_NOTABLE_DROP = 0.9
-_ENOUGH_LOOKS = 6
 
 # The inode of the first PID namespace (PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h).
 _HOST_NAMESPACE = "pid:[4026531836]"
@@ -47,91 +29,6 @@ _Command = Tuple[Callable[[], Any], "queue.Queue[Any]", bool]
 
 _hangs = threading.Event()
 """Set once a call did not come back: the driver is the same for every sampler of this process."""
-
-
-class DeviceWindow:
-    """What was seen of one device between `begin` and `end`."""
-
-    def __init__(self) -> None:
-        self.reasons = 0
-        self._busy = _Looks()
-        self._idle = _Looks()
-        self._memory: List[float] = []
-        self._temperature: List[float] = []
-
-    def add(self, reading: Reading) -> None:
-        """Take in one look."""
-        bits = reading.event_reasons or 0
-        self.reasons |= bits
-        looks = self._idle if bits & _IDLE else self._busy
-        for value, values in (
-            (reading.sm_clock_mhz, looks.sm),
-            (reading.power_w, looks.power),
-            (reading.mem_clock_mhz, self._memory),
-            (reading.temperature_c, self._temperature),
-        ):
-            if value is not None:
-                values.append(value)
-
-    @property
-    def sm_clock_mhz(self) -> Optional[float]:
-        """The median while it was busy; of all looks if it never was."""
-        return _median(self._busy.sm or self._idle.sm)
-
-    @property
-    def mem_clock_mhz(self) -> Optional[float]:
-        """The median."""
-        return _median(self._memory)
-
-    @property
-    def power_w(self) -> Optional[float]:
-        """The mean while it was busy; of all looks if it never was."""
-        values = self._busy.power or self._idle.power
-        return round(sum(values) / len(values), 1) if values else None
-
-    @property
-    def temperature_c(self) -> Optional[float]:
-        """The highest."""
-        return max(self._temperature, default=None)
-
-    @property
-    def throttled(self) -> bool:
-        """See the module's rules."""
-        if self.reasons & _SLOWDOWN:
-            return True
-        clocks = self._busy.sm
-        if not self.reasons & _POWER_CAP or len(clocks) < _ENOUGH_LOOKS:
-            return False
-        third = len(clocks) // 3
-        first, last = statistics.median(clocks[:third]), statistics.median(clocks[-third:])
-        return statistics.median(clocks) < _NOTABLE_DROP * max(clocks) and last < _NOTABLE_DROP * first
-
-
-class _Looks:
-    """Readings in the order they were taken."""
-
-    def __init__(self) -> None:
-        self.sm: List[float] = []
-        self.power: List[float] = []
-
-
-def judge(
-    windows: Sequence[DeviceWindow], foreign_compute: Set[int], foreign: Set[int]
-) -> Tuple[Dict[str, Any], List[str]]:
-    """(telemetry as in results, reasons). Of several devices the slowest clocks, the highest power and temperature."""
-    bits = 0
-    for window in windows:
-        bits |= window.reasons
-    telemetry = {
-        "sm_clock_mhz": _best(min, [window.sm_clock_mhz for window in windows]),
-        "mem_clock_mhz": _best(min, [window.mem_clock_mhz for window in windows]),
-        "power_w": _best(max, [window.power_w for window in windows]),
-        "temperature_c": _best(max, [window.temperature_c for window in windows]),
-        "throttle_reasons": [name for bit, name in EVENT_REASONS if bits & bit and bit != _IDLE],
-        "foreign_pids": sorted(foreign),
-    }
-    reasons = ["throttled"] if any(window.throttled for window in windows) else []
-    return telemetry, reasons + (["contended"] if foreign_compute else [])
 
 
 class _Strangers:
@@ -165,6 +62,8 @@ class Sampler:
         self._owns = owns
         self._host_pids = in_host_pid_namespace() if host_pids is None else host_pids
         self._strangers = _Strangers()
+        self.steady_clock_mhz: Optional[float] = None
+        """The SM clock of the window that ended last, if it can be held against another window's (`looks`)."""
         self._commands: "Optional[queue.Queue[_Command]]" = None
         # Of the thread alone:
         self._gauges: Optional["NvmlGauges | SmiGauges"] = None
@@ -197,6 +96,7 @@ class Sampler:
         if self._commands is None:
             return None, []
         own = set(own_pids)
+        self.steady_clock_mhz = None
         answer = self._ask(lambda: self._close_window(own), last=True)
         return answer if answer is not None else (None, [])
 
@@ -256,6 +156,7 @@ class Sampler:
             return None
         self._look(slowly=True)
         windows, self._windows = list(self._windows.values()), None
+        self.steady_clock_mhz = steady_clock_mhz(windows)
         seen = self._compute | self._graphics
         if self._host_pids:
             foreign = {pid for pid in seen if pid not in own and not self._known.get(pid, False)}
@@ -286,13 +187,3 @@ def in_host_pid_namespace() -> bool:
         return os.readlink("/proc/self/ns/pid") == _HOST_NAMESPACE
     except OSError:
         return False
-
-
-def _median(values: List[float]) -> Optional[float]:
-    # A clock that was seen, not the mean of two.
-    return statistics.median_low(values) if values else None
-
-
-def _best(choose: Callable[[List[float]], float], values: Iterable[Optional[float]]) -> Optional[float]:
-    known = [value for value in values if value is not None]
-    return choose(known) if known else None

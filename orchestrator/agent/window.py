@@ -27,6 +27,7 @@ class Windows:
         self._idle: List[Sampler] = []
         self._open: Dict[str, Sampler] = {}
         self._seen: Dict[str, Telemetry] = {}
+        self._clocks: Dict[str, Optional[float]] = {}
 
     def before_start(self) -> None:
         """No worker of ours is on the devices at this moment."""
@@ -47,13 +48,19 @@ class Windows:
         sampler = self._open.pop(backend, None)
         if sampler is not None:
             self._seen[backend] = self._end(sampler, workers)
+            self._clocks[backend] = sampler.steady_clock_mhz
         return self._seen.get(backend, _NOTHING)
+
+    def clock_of(self, backend: str) -> Optional[float]:
+        """The SM clock of a window that was closed, if it can be held against that of another backend."""
+        return self._clocks.get(backend)
 
     def close_all(self) -> None:
         """The case is over: what is still open counts for nothing."""
         for backend in list(self._open):
             self.close(backend, ())
         self._seen.clear()
+        self._clocks.clear()
 
     def _end(self, sampler: Sampler, workers: Sequence[Worker]) -> Telemetry:
         own: Set[int] = set()

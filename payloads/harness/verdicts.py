@@ -7,8 +7,11 @@
 | `noisy`           | the rounds' medians differ by more than 10%                                        | suspect |
 | `noisy`           | the interval is wider than ±25%                                                    | invalid |
 | `timers_disagree` | graph replay and back-to-back calls differ by more than 15% and more than 2 µs     | suspect |
+| `throttled`       | a thermal or hardware slowdown; or the power cap and a falling SM clock            | suspect |
+| `contended`       | another process had a compute context on the device                                | suspect |
+| `clock_offset`    | the SM clock differs by more than 5% from another backend's of the case, uncapped  | suspect |
 
-The agent adds `throttled`, `contended` and `clock_offset`, which only the host can see.
+The last three are the agent's, since only the host can see them: `agent/looks.py` and `agent/offsets.py`.
 """
 
 from __future__ import annotations

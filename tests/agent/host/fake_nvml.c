@@ -84,6 +84,8 @@ static int looks;
 int fake_looks(void) { return looks; }
 int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *mhz) {
     Unit *u = unit(handle);
+    FILE *seen = kind != 2 && getenv("FAKE_NVML_LOOKS") ? fopen(getenv("FAKE_NVML_LOOKS"), "a") : NULL;
+    if (seen) { fputc('.', seen); fclose(seen); }
     *mhz = kind == 2 ? u->mem : u->sm;
     return u->parent[0] ? 3 : 0;
 }

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import telemetry
+from orchestrator.agent.looks import DeviceWindow, judge
 from orchestrator.agent.smi import Reading
-from orchestrator.agent.telemetry import DeviceWindow, Sampler, judge
+from orchestrator.agent.telemetry import Sampler
 
 from .conftest import FakeDriver, gpu, wait_until
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,11 @@ class Smi:
 
     def locked(self) -> dict[str, str]:
         """Which GPUs have their clocks locked now, and at what."""
-        return {path.name: path.read_text() for path in (self.folder / "locked").glob("*")}
+        found = {}
+        for path in (self.folder / "locked").glob("*"):
+            with contextlib.suppress(FileNotFoundError):  # given back since it was listed
+                found[path.name] = path.read_text()
+        return found
 
     def refuse(self, what: str) -> None:
         """Say this instead of changing a clock."""

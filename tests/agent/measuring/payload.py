@@ -3,7 +3,8 @@
 A word is the verdict, `suspect:0.05` one with this relative error; others: `incorrect`, `kill`, `gate` (waits for the file
 `open`, then is suspect), `unhealthy` (reports, then says that the device is broken), `rows` (two rows, the second suspect),
 `no_samples`, `hang` (in compile), `lock` (leaves a lock in its compiler's cache, then hangs in compile), `caches`
-(reports where its compilers keep things), `strange` (values that JSON does not know).
+(reports where its compilers keep things), `strange` (values that JSON does not know), `clock=1700` or `clock=1700=4` (the device has this SM clock, and this limit in force,
+for several looks of the telemetry; then valid).
 """
 
 import json
@@ -43,6 +44,20 @@ def record(backend, word):
     }
 
 
+def run_at(sm, limit="0"):
+    """Several looks at the device at this clock."""
+    answers, looks = os.environ["FAKE_NVML"], os.environ["FAKE_NVML_LOOKS"]
+    with open(answers) as file:
+        fields = file.read().strip().split("|")
+    fields[6], fields[10] = sm, limit
+    with open(answers + ".mine", "w") as file:
+        file.write("|".join(fields) + "\n")
+    os.replace(answers + ".mine", answers)
+    enough = os.path.getsize(looks) + 6
+    while os.path.getsize(looks) < enough:
+        time.sleep(0.01)
+
+
 def compile_phase(word):
     if word in ("hang", "lock"):
         if word == "lock":
@@ -61,6 +76,9 @@ def measure(case, backend, word):
         while not os.path.exists(os.path.join(os.environ["TRACES"], "open")):
             time.sleep(0.01)
         return [record(backend, "suspect")]
+    if word.startswith("clock="):
+        run_at(*word.split("=")[1:])
+        return [record(backend, "valid")]
     if word == "rows":
         return [dict(record(backend, w), row={"n": n}) for n, w in enumerate(("valid", "suspect"))]
     if word == "no_samples":
