@@ -50,11 +50,13 @@ class Claims:
             self._next_try[uuid] = now + TRY_EVERY_S
         return None
 
-    def choose(self, free: List[Dict[str, Any]], count: int) -> List[Dict[str, Any]]:
+    def choose(self, free: List[Dict[str, Any]], count: int, now: float) -> List[Dict[str, Any]]:
         """`count` of our idle devices for a gang, those first that nobody else holds.
 
-        While it waits they stay the same, unless as many others are to be had now."""
+        While it waits they stay the same, unless as many others are to be had when it tries again."""
         waiting = [each for each in free if each["uuid"] in self._gang]
+        if len(waiting) == count and any(now < self._next_try.get(each["uuid"], 0.0) for each in waiting):
+            return waiting
         try:
             held = [each for each in free if self._leases.holder_of(each["uuid"], each["kind"]) is not None]
         except LeaseError:

@@ -260,7 +260,7 @@ class Supervisor:
                     if not self._starts.retired(group.payload, each["uuid"])
                 ]
                 if len(free) < group.gang or not self._start_crew(
-                    group, self._claims.choose(free, group.gang), now
+                    group, self._claims.choose(free, group.gang, now), now
                 ):
                     may = may and any(
                         crew.group == group and crew.devices[0] in devices for crew in self._crews

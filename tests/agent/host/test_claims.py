@@ -1,0 +1,82 @@
+"""Which devices a gang waits for, and which it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.agent.claims import Claims
+from orchestrator.agent.leases import Leases
+
+FOUR = [{"uuid": f"GPU-{name}", "kind": "gpu"} for name in "abcd"]
+
+
+class Told:
+    """A recorder and its journal: what the run says."""
+
+    def __init__(self) -> None:
+        self.journal = self
+        self.waits: list[str] = []
+
+    def append(self, kind: str, **fields: Any) -> None:
+        assert kind == "lease_wait"
+        self.waits.append(f"{fields['device']} {fields['holder']['run_id']}")
+
+    def problem(self, message: str) -> None:
+        raise AssertionError(message)
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Callable[[str], Leases]:
+    return lambda run_id: Leases(str(tmp_path / "work"), str(tmp_path / "gpus"), run_id)
+
+
+def names(devices: list[dict[str, Any]]) -> str:
+    return "".join(device["uuid"][-1] for device in devices)
+
+
+def test_a_gang_does_not_wait_for_devices_in_use_when_as_many_others_become_idle(
+    leases: Callable[[str], Leases],
+) -> None:
+    others = leases("other").try_claim(["GPU-a", "GPU-b"])
+    assert others is not None
+    told = Told()
+    claims = Claims(leases("ours"), told)  # type: ignore[arg-type]
+    waiting = claims.choose(FOUR[:2], 2, 0.0)  # our own crews are on the rest
+    assert names(waiting) == "ab"
+    assert claims.claim(waiting, 0.0) is None
+    assert told.waits == ["GPU-a other", "GPU-b other"]
+    again = claims.next_try(0.0)
+    assert names(claims.choose(FOUR[:3], 2, again)) == "ab"  # a single idle one is not enough
+    chosen = claims.choose(FOUR, 2, again)
+    assert names(chosen) == "cd"
+    gang = claims.claim(chosen, again)
+    assert gang is not None
+    # It waits for nothing any more, so what the other run frees may go to anybody.
+    others.release()
+    third = leases("third").try_claim(["GPU-a", "GPU-b"])
+    assert third is not None
+    third.release()
+    gang.release()
+
+
+def test_a_gang_that_overlaps_what_it_waited_for_gets_its_devices_at_the_next_try(
+    leases: Callable[[str], Leases],
+) -> None:
+    others = leases("other").try_claim(["GPU-a"])
+    assert others is not None
+    claims = Claims(leases("ours"), Told())  # type: ignore[arg-type]
+    assert claims.claim(claims.choose(FOUR[:2], 2, 0.0), 0.0) is None
+    now, gang = claims.next_try(0.0), None
+    chosen = claims.choose(FOUR[:3], 2, now)
+    assert names(chosen) == "bc"
+    for _ in range(3):
+        gang = gang or claims.claim(claims.choose(FOUR[:3], 2, now), now)
+        now += min(claims.next_try(now), 1.0)
+    assert gang is not None
+    assert gang.uuids == ("GPU-b", "GPU-c")
+    gang.release()
+    others.release()
