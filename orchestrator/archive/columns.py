@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import ArchiveError
+
+if TYPE_CHECKING:
+    import duckdb
 
 JSON_TEXT = ("params", "row", "metrics", "extra")
 """Columns whose keys differ from payload to payload: JSON text, so that integers stay exact and runs unite."""
@@ -85,12 +90,31 @@ def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
         raise ArchiveError(f"{parquet} could not be written from {jsonl}: {problem}")
 
 
+_warming = threading.Lock()
+_warm: list[duckdb.DuckDBPyConnection] = []
+
+
+def warm_up() -> None:
+    """Load and start DuckDB ahead of the next `write_parquet`, which it would take longer than the writing."""
+    with _warming:
+        if not _warm:
+            _warm.append(_connect())
+
+
+def _connect() -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    return duckdb.connect(":memory:", config={"threads": 1})
+
+
 def _copied(copy: str) -> str | None:
     """Carry the statement out; what went wrong, if anything."""
-    import duckdb  # takes a moment to load
+    with _warming:
+        connection = _warm.pop() if _warm else _connect()
+    import duckdb
 
     try:
-        with duckdb.connect(":memory:") as connection:
+        with connection:
             connection.execute(copy)
     except duckdb.Error as error:
         return str(error)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from orchestrator.archive import OpenRun, fold_run
+from orchestrator.archive import OpenRun, columns, fold_run
 from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
@@ -65,6 +65,7 @@ class Coordinator:
         self._hosts: dict[str, HostRun] = {}
         self._told: dict[str, HostView] = {}
         self._expected: tuple[object, int] | None = None
+        self._warm = False
         self.views: dict[str, HostView] = {}
         self.fold = fold_run(run.folder, self._document, listener=self._hear)
 
@@ -99,8 +100,6 @@ class Coordinator:
         try:
             for host in self._hosts.values():
                 host.start()
-            if self.expected() <= WARM_UP_FOR:
-                threading.Thread(target=_warm_up, name="warm-up", daemon=True).start()
             return self._follow(until_launched)
         except KeyboardInterrupt:
             self._launch_the_rest()
@@ -193,6 +192,8 @@ class Coordinator:
         before = self.views[news.host]
         view = HostView(news.host, news.phase, news.detail, news.ended, news.begun, news.overdue)
         self.views[news.host] = view
+        if view.phase is HostPhase.RUNNING:
+            self._warm_up()
         if view.ended is not None:
             self.fold.agent_gone(news.host, AgentState(view.ended))
         if self._dealing is None:
@@ -221,6 +222,12 @@ class Coordinator:
         dealer = self._dealing.dealer
         return dealer.dealt and not any(self._hosts[name].has_unconfirmed for name in live)
 
+    def _warm_up(self) -> None:
+        """Once a host is at work, load what the end of the run needs; not before: that would be later at work for it."""
+        if not self._warm and self.expected() <= WARM_UP_FOR:
+            threading.Thread(target=columns.warm_up, name="warm-up", daemon=True).start()
+        self._warm = True
+
     def _deal(self) -> None:
         if self._dealing is not None:
             for action in self._dealing.dealer.actions():
@@ -240,11 +247,6 @@ class Coordinator:
             except queue.Empty:
                 break
         self._tell()
-
-
-def _warm_up() -> None:
-    """Load what the end of the run needs while the hosts are at work."""
-    import duckdb  # noqa: F401
 
 
 def _joined(news: Sequence[News]) -> Iterator[News]:

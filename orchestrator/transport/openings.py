@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
-from tenacity.nap import sleep_using_event
-
 from orchestrator.errors import HostError, HostUnreachable
 
 AT_ONCE = 32
@@ -73,22 +70,39 @@ class Openings:
     def open(self, host: str, address: str, closing: threading.Event, attempt: Callable[[], T]) -> T:
         """`attempt`, again while it raises `Dropped` (for `RETRY_FOR_S` after the first time, with pauses of random,
         growing length). Raises `HostUnreachable` once `closing` is set."""
-        first_drop: list[float] = []
+        try:
+            return self._attempt(host, address, closing, attempt)
+        except Dropped as dropped:
+            return self._again(dropped, lambda: self._attempt(host, address, closing, attempt), closing)
+
+    def _attempt(self, host: str, address: str, closing: threading.Event, attempt: Callable[[], T]) -> T:
+        with self._turn(host, address, closing):
+            try:
+                return attempt()
+            except Dropped:
+                self._take_fewer(address)
+                raise
+
+    def _again(self, dropped: Dropped, attempt: Callable[[], T], closing: threading.Event) -> T:
+        """What follows on a first attempt that was `dropped`."""
+        # Loads asyncio and more, and is seldom needed.
+        from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+        from tenacity.nap import sleep_using_event
+
+        give_up_at = time.monotonic() + RETRY_FOR_S
+        before: list[Dropped] = [dropped]
 
         def too_long(_: RetryCallState) -> bool:
-            first_drop.append(time.monotonic())
-            return time.monotonic() - first_drop[0] > RETRY_FOR_S
+            return time.monotonic() > give_up_at
 
         for trial in Retrying(
             retry=retry_if_exception_type(Dropped), stop=too_long, reraise=True,
             wait=wait_random_exponential(multiplier=0.25, max=5), sleep=sleep_using_event(closing),
         ):  # fmt: skip
-            with trial, self._turn(host, address, closing):
-                try:
-                    return attempt()
-                except Dropped:
-                    self._take_fewer(address)
-                    raise
+            with trial:
+                if before:
+                    raise before.pop()
+                return attempt()
         raise AssertionError("Retrying ends with a result or an exception")
 
     @contextmanager
