@@ -15,7 +15,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Completed:
-    """A remote command that ended. `exit_status` is None when it was killed by `signal` or the link was lost."""
+    """A remote command that ended. `exit_status` is None when it was killed by `signal`."""
 
     exit_status: int | None
     signal: str | None
@@ -79,7 +79,7 @@ class Transport(Protocol):
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end, draining both streams (of standard error the tail is kept).
 
-        Raises `TimeoutError` (the channel is closed then)."""
+        Raises `TimeoutError` (the channel is closed then), `HostUnreachable` when the host did not say how it ended."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from orchestrator.errors import HostError
+from orchestrator.errors import HostError, HostUnreachable
 from orchestrator.transport.base import Completed, Process
 
 FEED_TIMEOUT_S = 5.0
@@ -47,6 +47,9 @@ def run_to_end(
         process.close()
     if timed_out:
         raise TimeoutError(f"{host}: {shlex.join(argv[:3])} did not end within {timeout_s} s")
+    if status is None and signal is None:
+        # Part of the output may be missing, so that none of it may pass for the whole.
+        raise HostUnreachable(host, f"the host did not say how {shlex.join(argv[:3])} ended", step="exec")
     return Completed(status, signal, bytes(output), process.stderr_tail())
 
 

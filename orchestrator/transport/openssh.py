@@ -6,6 +6,7 @@ through that socket. Host key rules, jump hosts and limits are those of the othe
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import stat
@@ -21,7 +22,8 @@ from orchestrator.transport.base import Completed
 from orchestrator.transport.channels import Channels
 from orchestrator.transport.complete import run_to_end
 from orchestrator.transport.known_hosts import KnownHosts
-from orchestrator.transport.openings import Openings, OpenOnce
+from orchestrator.transport.lanes import Lanes
+from orchestrator.transport.openings import Openings
 from orchestrator.transport.openssh_master import Master, MasterSettings, start_master
 from orchestrator.transport.openssh_process import OpenSshProcess
 from orchestrator.transport.quoting import login_shell_line
@@ -66,9 +68,11 @@ class OpenSshTransport:
         self._keepalive_s = target.keepalive_s
         self._silence_s = target.silence_s
         self._closing = threading.Event()
+        self._lock = threading.Lock()
         self._folder: Path | None = None
+        self._opened: dict[int, Master] = {}
         self._channels = Channels(target.name)
-        self._master: OpenOnce[Master] = OpenOnce(self._open, lambda master: master.is_alive())
+        self._masters: Lanes[Master] = Lanes(self._open, lambda master: master.is_alive())
 
     def connect(self) -> None:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
@@ -77,8 +81,19 @@ class OpenSshTransport:
     def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> OpenSshProcess:
         """Start a command; see `base.Transport.spawn`. What is unread waits in a pipe of the system's, which is small."""
         line = login_shell_line(argv)
-        master = self._live_master()
-        return self._channels.open(lambda: OpenSshProcess(self.host, master, line, self._channels.ended))
+        self._give_up_if_closed()
+        master = self._masters.take()
+
+        def ended(closed_by_host: bool) -> None:
+            if closed_by_host:
+                master.turns.give_back()
+            self._channels.ended()
+
+        try:
+            return self._channels.open(lambda: OpenSshProcess(self.host, master, line, ended))
+        except BaseException:
+            master.turns.give_back()
+            raise
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end; see `base.Transport.run`."""
@@ -92,15 +107,21 @@ class OpenSshTransport:
         """Close the connection for good; a thread that is just opening it gives up."""
         self._closing.set()
         if self._folder is not None:
-            Master(self.host, self._client, self._folder, self._environ).end()
+            with self._lock:
+                opened = list(self._opened.values())
+            for master in opened:
+                master.end()
             shutil.rmtree(self._folder, ignore_errors=True)
         if self.on_close is not None:
             self.on_close()
 
     def _live_master(self) -> Master:
+        self._give_up_if_closed()
+        return self._masters.first()
+
+    def _give_up_if_closed(self) -> None:
         if self._closing.is_set():
             raise HostUnreachable(self.host, "the connection was closed", step="connect")
-        return self._master.get()
 
     def _open(self) -> Master:
         # Before our turn: the jump host needs one of its own.
@@ -110,20 +131,36 @@ class OpenSshTransport:
         )
 
     def _open_once(self, through: Sequence[str] | None) -> Master:
-        if self._folder is None:
-            self._folder = _private_folder()
+        master = self._new_master()
         settings = MasterSettings(
             self._target, self._known_hosts(self._target), through, self._keepalive_s, self._silence_s
         )
-        master = Master(self.host, self._client, self._folder, self._environ)
-        start_master(master, settings, self._closing, self._warn)
+        try:
+            start_master(master, settings, self._closing, self._warn)
+        finally:
+            master.starting = False
+        return master
+
+    def _new_master(self) -> Master:
+        """With a socket and a log that no other one has."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = _private_folder()
+            self._opened = {
+                number: master
+                for number, master in self._opened.items()
+                if master.starting or master.is_alive()
+            }
+            number = next(number for number in itertools.count() if number not in self._opened)
+            master = Master(self.host, self._client, self._folder, self._environ, number)
+            self._opened[number] = master
         return master
 
 
 def _private_folder() -> Path:
     """A new folder, 0700, with a path short enough for a socket in it."""
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    if len(str(folder)) + len("/s.0123456789abcdef") >= _SOCKET_PATH_BYTES:
+    if len(str(folder)) + len("/s00.0123456789abcdef") >= _SOCKET_PATH_BYTES:
         with suppress(OSError):
             folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))  # mkdtemp makes it ours alone
@@ -138,5 +175,5 @@ def _remove_if_left_behind(folder: Path) -> None:
     """The folder of a controller that was killed: its master has long ended, and took the socket away."""
     found = folder.lstat()
     old = time.time() - found.st_mtime > LEFT_BEHIND_S
-    if old and found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not (folder / "s").exists():
+    if old and found.st_uid == os.getuid() and stat.S_ISDIR(found.st_mode) and not any(folder.glob("s*")):
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 from orchestrator.errors import HostRefused, HostUnreachable
 from orchestrator.transport.host_key import changed_key, unknown_key
 from orchestrator.transport.known_hosts import KnownHosts, fingerprint
+from orchestrator.transport.lanes import Turns, closes_hastily
 from orchestrator.transport.openings import Dropped
 from orchestrator.transport.target import Target, Warn
 
@@ -39,17 +40,24 @@ _MARKS = (
     ("SSH2_MSG_NEWKEYS received", "authentication"),
     ("Authenticated to", "exec"),
 )
+_SERVER_VERSION = re.compile(r"remote software version (.*)")
 _SERVER_KEY = re.compile(r"Server host key: (\S+) (SHA256:\S+)")
 
 
 class Master:
     """A control socket, and the master behind it if one lives."""
 
-    def __init__(self, host: str, client: str, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, host: str, client: str, folder: Path, environ: Mapping[str, str], number: int = 0
+    ) -> None:
+        """`number` tells the masters of a folder apart."""
         self.host = host
         self.client = client
-        self.socket = folder / "s"
-        self.log = folder / "log"
+        self.socket = folder / f"s{number or ''}"
+        self.log = folder / f"log{number or ''}"
+        self.turns = Turns()
+        self.starting = True
+        """Until it listens, or has failed."""
         self.environ = dict(environ)
 
     def is_alive(self) -> bool:
@@ -111,6 +119,8 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
     log = _text(master.log)
     if process.returncode == 0 and master.is_alive():
         _tell(target, log, warn)
+        version = _SERVER_VERSION.search(log)
+        master.turns.one_at_a_time = version is not None and closes_hastily(version[1])
         return
     raise _failure(settings, log, timed_out)
 

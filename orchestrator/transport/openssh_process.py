@@ -35,12 +35,15 @@ class OpenSshProcess(Output):
 
     ssh's own messages go to a file (`-E`): they tell a status 255 of the command from one of ssh."""
 
-    def __init__(self, host: str, master: Master, line: str, on_end: Callable[[], None]) -> None:
-        """Raises `NoRoom`, `HostUnreachable`, `HostUnusable`."""
+    def __init__(self, host: str, master: Master, line: str, on_end: Callable[[bool], None]) -> None:
+        """`on_end` is told whether the host has closed what it opened (and not: its `ssh` was ended here).
+
+        Raises `NoRoom`, `HostUnreachable`, `HostUnusable`."""
         super().__init__(host)
         self._master = master
         self._on_end = on_end
         self._closed = False
+        self._cut_off = False
         self._tail = Tail()
         self._messages = master.log.with_name(f"c{next(_NUMBERS)}")
         self._said: str | None = None
@@ -117,6 +120,7 @@ class OpenSshProcess(Output):
         """End the `ssh`; what runs on the host sees its streams closed."""
         self._closed = True
         if self._process.poll() is None:
+            self._cut_off = True
             self._process.terminate()
         self.close_stdin()
         if self._reading.acquire(blocking=False):  # else its reader closes it
@@ -213,4 +217,4 @@ class OpenSshProcess(Output):
         self._process.wait()
         self._said = self._hear()
         self._messages.unlink(missing_ok=True)
-        self._on_end()
+        self._on_end(_OPENED.search(self._said) is not None and not self._cut_off)

@@ -11,8 +11,9 @@ from paramiko.channel import Channel
 
 from orchestrator.errors import HostUnreachable, HostUnusable
 from orchestrator.transport.channels import NoRoom
+from orchestrator.transport.ordering import Ending
 from orchestrator.transport.output import Output, Tail
-from orchestrator.transport.session import Ending, Session
+from orchestrator.transport.session import Session
 
 OPEN_TIMEOUT_S = 30
 _SLICE_S = 1.0
@@ -26,9 +27,14 @@ class SshProcess(Output):
     """See `base.Process`. Writing and reading may happen in two threads."""
 
     def __init__(self, host: str, session: Session, line: str, *, unread_bytes: int | None = None) -> None:
+        """`session` has counted the command (`Session.turns`)."""
         super().__init__(host)
         self._session = session
-        self._channel = session.channels.open(lambda: _open_channel(host, session, unread_bytes))
+        try:
+            self._channel = session.channels.open(lambda: _open_channel(host, session, unread_bytes))
+        except BaseException:
+            session.turns.give_back()
+            raise
         self._channel.settimeout(_SLICE_S)
         self._ended = False
         self._closed = False
@@ -113,6 +119,7 @@ class SshProcess(Output):
             except (OSError, EOFError, paramiko.SSHException):  # an answer about the window could not be sent
                 data = b""
             if data:
+                self._ending.answered = True
                 self._buffer += data
                 return True
             self._raise_if_lost()
@@ -126,9 +133,15 @@ class SshProcess(Output):
                 self._host, "the host does not let us run commands", step="exec",
                 hint="is the account limited to file transfer, or the login shell disabled?",
             )  # fmt: skip
-        if not (self._ending.eof or self._ending.closed or self._closed):
+        if self._closed:
+            return
+        if not (self._ending.eof or self._ending.closed):
             reason = self._session.why_broken()
             raise HostUnreachable(self._host, f"the link broke: {reason}", step="exec")
+        if not self._ending.answered:
+            raise HostUnreachable(
+                self._host, "the host ended the command without a word on whether it ran", step="exec"
+            )
 
     def _drain_stderr(self) -> None:
         while True:
@@ -140,6 +153,7 @@ class SshProcess(Output):
                 return
             if not data:
                 return
+            self._ending.answered = True
             self._tail.add(data)
 
 

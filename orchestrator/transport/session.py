@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import paramiko
@@ -12,7 +11,9 @@ from paramiko.channel import Channel
 from paramiko.message import Message
 
 from orchestrator.transport.channels import Channels
+from orchestrator.transport.lanes import Turns
 from orchestrator.transport.link import Link
+from orchestrator.transport.ordering import Ending, Voice
 
 # paramiko logs tracebacks of ordinary refusals; without a handler Python prints them. Every cause ends in a HostError here.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -32,16 +33,6 @@ def plain(text: str, limit: int = 300) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)[:limit]
 
 
-@dataclass
-class Ending:
-    """What the host said about the end of a channel. All false or None: it said nothing (the link broke)."""
-
-    eof: bool = False
-    closed: bool = False
-    refused: bool = False
-    signal: str | None = None
-
-
 class Session(paramiko.Transport):
     """One SSH connection over a `Link`."""
 
@@ -53,17 +44,19 @@ class Session(paramiko.Transport):
         """The host key (or certificate) as it travelled."""
         self.farewell: str | None = None
         """The message with which the host disconnected."""
-        self.endings: dict[int, Ending] = {}
+        self.turns = Turns()
         ciphers = self.get_security_options().ciphers
         fast = [cipher for cipher in _FAST_CIPHERS if cipher in ciphers]
         self.get_security_options().ciphers = (*fast, *(cipher for cipher in ciphers if cipher not in fast))
         self._channel_handler_table: dict[int, Any] = {
             **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
             common.MSG_CHANNEL_REQUEST: self._on_request,
+            common.MSG_CHANNEL_SUCCESS: self._on_success,
             common.MSG_CHANNEL_FAILURE: self._on_failure,
             common.MSG_CHANNEL_EOF: self._on_eof,
             common.MSG_CHANNEL_CLOSE: self._on_close,
         }
+        self._handler_table[common.MSG_CHANNEL_OPEN_SUCCESS] = self._on_opened  # type: ignore[attr-defined]
 
     def why_broken(self, error: BaseException | None = None) -> str:
         """Why the connection is gone, in words: errors of a reader often come without any."""
@@ -99,15 +92,19 @@ class Session(paramiko.Transport):
 
         Returns what the host will have said at the channel's end; if it declines, the channel is closed and that says
         `refused`."""
-        ending = self.endings[channel.chanid] = Ending()
         message = Message()
         message.add_byte(common.cMSG_CHANNEL_REQUEST)
         message.add_int(channel.remote_chanid)
         message.add_string(kind)
         message.add_boolean(True)
         message.add_string(argument)
-        self._send_user_message(message)  # type: ignore[attr-defined]
-        return ending
+        channel.transport._send_user_message(message)  # type: ignore[union-attr]
+        return self._ending(channel)
+
+    def _send_message(self, message: Message) -> None:
+        voice: Voice | None = getattr(message, "voice", None)
+        if voice is None or voice.lets_out(message):
+            super()._send_message(message)  # type: ignore[misc]
 
     def _ask_for_life(self) -> None:
         # Called in the reading thread, which must not wait for a key exchange that it has to answer itself.
@@ -117,14 +114,25 @@ class Session(paramiko.Transport):
         message.add_byte(common.cMSG_GLOBAL_REQUEST)
         message.add_string("keepalive@openssh.com")
         message.add_boolean(True)
-        self._send_message(message)  # type: ignore[attr-defined]
+        self._send_message(message)
 
-    def _ending(self, channel: Channel) -> Ending:
-        return self.endings.setdefault(channel.chanid, Ending())
+    def _ending(self, channel: Any) -> Ending:
+        return channel.transport.ending if isinstance(channel.transport, Voice) else Ending()
+
+    def _on_opened(self, message: Message) -> None:
+        start = message.packet.tell()
+        channel = self._channels.get(message.get_int())  # type: ignore[attr-defined]
+        message.packet.seek(start)
+        if channel is not None:
+            channel.transport = Voice(self)
+        self._parse_channel_open_success(message)  # type: ignore[attr-defined]
 
     def _on_request(self, channel: Any, message: Message) -> None:
         start = message.packet.tell()
-        if message.get_text() == "exit-signal":
+        kind = message.get_text()
+        if kind.startswith("exit-"):
+            self._ending(channel).answered = True
+        if kind == "exit-signal":
             message.get_boolean()
             self._ending(channel).signal = plain(message.get_text(), 40)
             channel.status_event.set()
@@ -132,8 +140,12 @@ class Session(paramiko.Transport):
         message.packet.seek(start)
         channel._handle_request(message)
 
+    def _on_success(self, channel: Any, message: Message) -> None:
+        self._ending(channel).answered = True
+        channel._request_success(message)
+
     def _on_failure(self, channel: Any, message: Message) -> None:
-        self._ending(channel).refused = True
+        self._ending(channel).answered = self._ending(channel).refused = True
         channel._request_failed(message)
 
     def _on_eof(self, channel: Any, message: Message) -> None:
@@ -143,7 +155,7 @@ class Session(paramiko.Transport):
     def _on_close(self, channel: Any, message: Message) -> None:
         self._ending(channel).closed = True
         channel._handle_close(message)
-        self.endings.pop(channel.chanid, None)  # whoever reads the process has it already
+        self.turns.give_back()
         self.channels.ended()
 
     def _verify_key(self, host_key: bytes, sig: bytes) -> None:

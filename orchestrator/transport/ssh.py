@@ -16,9 +16,10 @@ from orchestrator.transport.complete import run_to_end
 from orchestrator.transport.host_key import check_host_key
 from orchestrator.transport.keys import KeyStore
 from orchestrator.transport.known_hosts import KnownHosts
+from orchestrator.transport.lanes import Lanes, closes_hastily
 from orchestrator.transport.link import Link, command_link, tcp_link
 from orchestrator.transport.login import Login
-from orchestrator.transport.openings import Dropped, Openings, OpenOnce
+from orchestrator.transport.openings import Dropped, Openings
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
 from orchestrator.transport.session import Session, plain
@@ -53,18 +54,19 @@ class SshTransport:
         self._keepalive_s = target.keepalive_s
         self._silence_s = target.silence_s
         self._closing = threading.Event()
-        self._opening: Link | None = None
-        self._connection: fabric.Connection | None = None
-        self._session: OpenOnce[Session] = OpenOnce(self._open, lambda session: bool(session.is_active()))
+        self._lock = threading.Lock()
+        self._opening: set[Link] = set()
+        self._connections: list[fabric.Connection] = []
+        self._sessions: Lanes[Session] = Lanes(self._open, lambda session: bool(session.is_active()))
 
     def connect(self) -> None:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
-        self._session.get()
+        self._sessions.first()
 
     def spawn(self, argv: Sequence[str], *, unread_bytes: int | None = None) -> SshProcess:
         """Start a command; see `base.Transport.spawn`."""
         line = login_shell_line(argv)
-        return SshProcess(self.host, self._session.get(), line, unread_bytes=unread_bytes)
+        return SshProcess(self.host, self._sessions.take(), line, unread_bytes=unread_bytes)
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float | None = None) -> Completed:
         """Run a command to its end; see `base.Transport.run`."""
@@ -72,23 +74,29 @@ class SshTransport:
 
     def tunnel(self, host: str, port: int, *, name: str, timeout_s: float) -> Channel:
         """A stream to `host` from this one, as a jump host. Raises `HostUnreachable` in the name of the host behind."""
-        session = self._session.get()
+        session = self._sessions.first()
+        session.turns.take(beside_others=True)
         try:
             return session.open_channel("direct-tcpip", (host, port), ("127.0.0.1", 0), timeout=timeout_s)
         except (paramiko.SSHException, OSError, EOFError) as error:
+            session.turns.give_back()
             reason = f"{self.host} cannot reach {host} port {port}: {error or 'the link broke'}"
             raise HostUnreachable(name, reason, step="connect") from error
 
     def close(self) -> None:
         """Close the connection for good; a thread that is just opening it gives up."""
         self._closing.set()
-        opening, connection = self._opening, self._connection
-        if opening is not None:
-            opening.close()
-        if connection is not None:
-            connection.client.close()
+        self._close_all()
         if self.on_close is not None:
             self.on_close()
+
+    def _close_all(self) -> None:
+        with self._lock:
+            links, connections = list(self._opening), self._connections
+        for link in links:
+            link.close()
+        for connection in connections:
+            connection.client.close()
 
     def _open(self) -> Session:
         if self._jump is not None:
@@ -98,17 +106,16 @@ class SshTransport:
     def _give_up_if_closed(self) -> None:
         """Whoever sets `_closing` closes what it sees; what was opened at the same moment is closed here."""
         if self._closing.is_set():
-            if self._opening is not None:
-                self._opening.close()
-            if self._connection is not None:
-                self._connection.client.close()
+            self._close_all()
             raise HostUnreachable(self.host, "the connection was closed", step="connect")
 
     def _open_once(self) -> Session:
         target = self._target
         known = self._known_hosts(target)
         login = Login(target, self._keys)
-        link = self._opening = self._link()
+        link = self._link()
+        with self._lock:
+            self._opening.add(link)
         self._give_up_if_closed()
         opened: list[Session] = []
 
@@ -144,10 +151,13 @@ class SshTransport:
             link.close()
             raise self._failed(session, error) from error
         finally:
-            self._opening = None
+            with self._lock:
+                self._opening.discard(link)
         session = opened[0]
         session.keep_alive(self._keepalive_s, self._silence_s)
-        self._connection = connection
+        session.turns.one_at_a_time = closes_hastily(session.remote_version)
+        with self._lock:
+            self._connections = [one for one in self._connections if one.is_connected] + [connection]
         self._give_up_if_closed()
         return session
 

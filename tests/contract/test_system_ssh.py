@@ -273,10 +273,12 @@ def test_the_key_of_a_jump_host_is_checked_too(
 
 
 def test_more_commands_than_a_connection_takes_wait(make_sshd: Make, connections: Connections) -> None:
-    transport = connections.transport(spec_of(make_sshd(MaxSessions=2)))
+    sshd = make_sshd(MaxSessions=2)
+    transport = connections.transport(spec_of(sshd))
     outputs: list[bytes] = []
     in_threads([lambda: outputs.append(transport.run(["sh", "-c", "sleep 0.1; echo hi"]).stdout)] * 8)
     assert outputs == [b"hi\n"] * 8
+    assert sshd.read_log().count("Accepted publickey") == 1
 
 
 def test_room_that_never_comes(
