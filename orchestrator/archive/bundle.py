@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.archive import files, notes, tarstream
 from orchestrator.archive.document import read_document
+from orchestrator.archive.journals import read_results
 from orchestrator.archive.paths import RunFolder
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError, FileError
@@ -59,7 +61,7 @@ def export_run(archive: Archive, folder: RunFolder, output: Path) -> int:
             f"run {folder.run_id} is still open, and what it lacks now it would lack for ever: "
             "follow it with `farbench attach`, or end it with `farbench cancel`, then export it"
         )
-    read_document(folder.run_json)
+    _require_sound(folder)
     said = notes.read_notes(archive, folder.run_id)
     try:
         manifest = _describe(folder, said)
@@ -72,10 +74,17 @@ def export_run(archive: Archive, folder: RunFolder, output: Path) -> int:
         raise FileError(f"cannot be written: {error.strerror}", path=output) from error
 
 
+def _require_sound(folder: RunFolder) -> None:
+    """Damage is found here, where the run can still be mended, and not on the other machine."""
+    read_document(folder.run_json)
+    for _ in read_results(folder):
+        pass
+
+
 def digest(path: Path) -> tuple[int, str]:
     """Size and SHA-256 of a file. Raises `OSError`."""
     size, hasher = 0, hashlib.sha256()
-    with path.open("rb") as file:
+    with files.open_plain(path) as file:
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             hasher.update(chunk)
@@ -101,7 +110,7 @@ def _names(root: Path) -> list[str]:
             file = Path(place) / name
             relative = file.relative_to(root).as_posix()
             half_written = name.startswith(".") and name.endswith(".tmp")
-            if not half_written and relative not in _OF_THIS_MACHINE and not file.is_symlink():
+            if not half_written and relative not in _OF_THIS_MACHINE and stat.S_ISREG(file.lstat().st_mode):
                 found.append(relative)
     return sorted(found)
 
@@ -113,7 +122,7 @@ def _members(folder: RunFolder, manifest: Manifest, said: notes.Notes) -> Iterat
         if entry.path == NOTES:
             yield from tarstream.member(NOTES, entry.size, io.BytesIO(said.as_bytes()))
         else:
-            with (folder.path / entry.path.removeprefix(RUN)).open("rb") as file:
+            with files.open_plain(folder.path / entry.path.removeprefix(RUN)) as file:
                 yield from tarstream.member(entry.path, entry.size, file)
     yield tarstream.END
 

@@ -26,7 +26,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -127,7 +127,7 @@ def write_document(path: Path, document: RunDocument) -> None:
 
 def read_document(path: Path) -> RunDocument:
     """Read a `run.json` of this or an earlier format. Raises `ArchiveError`; `FileNotFoundError` if there is none."""
-    return _read(path, Path.read_bytes)
+    return _read(path, _whole)
 
 
 def read_outline(path: Path) -> RunDocument:
@@ -135,33 +135,35 @@ def read_outline(path: Path) -> RunDocument:
     return _read(path, _without_plan)
 
 
-def _without_plan(path: Path) -> bytes:
+def _whole(file: BinaryIO) -> bytes:
+    return file.read()
+
+
+def _without_plan(file: BinaryIO) -> bytes:
     """A `run.json` whose plan says no more than how much is expected; the whole where it is not laid out as we do."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size = os.fstat(descriptor).st_size
-        if size < 4 * _READ_BYTES:
-            return path.read_bytes()
-        head = os.pread(descriptor, _READ_BYTES, 0)
-        tail = os.pread(descriptor, _READ_BYTES, size - _READ_BYTES)
-    finally:
-        os.close(descriptor)
+    size = os.fstat(file.fileno()).st_size
+    if size < 4 * _READ_BYTES:
+        return file.read()
+    head = os.pread(file.fileno(), _READ_BYTES, 0)
+    tail = os.pread(file.fileno(), _READ_BYTES, size - _READ_BYTES)
     start, end = head.find(_PLAN), _PLAN_ENDS.search(tail)
     if start < 0 or end is None:
-        return path.read_bytes()
+        return file.read()
     return head[:start] + _PLAN + tail[end.start() :]
 
 
-def _read(path: Path, bytes_of: Callable[[Path], bytes]) -> RunDocument:
+def _read(path: Path, bytes_of: Callable[[BinaryIO], bytes]) -> RunDocument:
     try:
-        document = RunDocument.model_validate(json.loads(bytes_of(path)))
+        with files.open_plain(path) as file:
+            content = bytes_of(file)
+        document = RunDocument.model_validate(json.loads(content))
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
         raise ArchiveError(f"{path}: is no run.json of farbench: {where}: {first['msg']}") from None
     except (ValueError, RecursionError) as error:
         raise ArchiveError(f"{path}: is damaged: {error}") from None

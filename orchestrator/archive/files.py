@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 FILE_MODE = 0o664
 FOLDER_MODE = 0o775
@@ -23,6 +26,18 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises `OSError`, also for a folder, and for a pipe or a device: reading one might never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def append(path: Path, data: bytes) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from orchestrator.archive import files
+
 _MAGIC = b"PAR1"
 _TAIL = 8
 _MOST = 1 << 20
@@ -37,8 +39,8 @@ def schema_bytes(path: Path, known: set[bytes]) -> bytes:
 
 
 def _footer(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with files.open_plain(path) as file:
+        descriptor = file.fileno()
         size = os.fstat(descriptor).st_size
         tail = os.pread(descriptor, _GUESS, max(0, size - _GUESS))
         if size < 2 * _TAIL or tail[-4:] != _MAGIC:
@@ -50,8 +52,6 @@ def _footer(path: Path) -> bytes:
         if length + _TAIL <= len(tail):
             return tail[-_TAIL - length : -_TAIL]
         return os.pread(descriptor, min(length, _MOST), start)  # the schema comes first
-    finally:
-        os.close(descriptor)
 
 
 def _end_of_schema(footer: bytes) -> int:

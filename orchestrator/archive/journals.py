@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import BinaryIO
 
+from orchestrator.archive import files
 from orchestrator.archive.document import RunDocument
 from orchestrator.archive.paths import RunFolder
 from orchestrator.errors import ArchiveError
@@ -29,7 +30,7 @@ def fold_run(
         journals: dict[str, tuple[str, BinaryIO]] = {}
         for host in folder.host_names(tuple(document.hosts)):
             path = folder.events(host)
-            journals[path.parent.name] = (host, stack.enter_context(path.open("rb")))
+            journals[path.parent.name] = (host, stack.enter_context(files.open_plain(path)))
         for name, size in _arrivals(folder):
             if name in journals:
                 _feed(fold, *journals[name], size)
@@ -66,7 +67,7 @@ def read_measurements(folder: RunFolder, fold: Fold, document: RunDocument) -> I
 
         def source(host: str, offset: int, length: int) -> bytes:
             if host not in journals:
-                journals[host] = stack.enter_context(folder.events(host).open("rb"))
+                journals[host] = stack.enter_context(files.open_plain(folder.events(host)))
             journals[host].seek(offset)
             return journals[host].read(length)
 
@@ -77,11 +78,15 @@ def read_measurements(folder: RunFolder, fold: Fold, document: RunDocument) -> I
 
 
 def read_results(folder: RunFolder) -> Iterator[Measurement]:
-    """The lines of `results.jsonl`. Raises `ArchiveError` at a damaged one, naming it; `FileNotFoundError`."""
+    """The lines of `results.jsonl`. Raises `ArchiveError` at a damaged one, naming it, and where there is none."""
     path = folder.results_jsonl
+    try:
+        results = files.open_plain(path)
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
     number = 0
     lines = JournalLines()
-    with path.open("rb") as results:
+    with results:
         while chunk := results.read(CHUNK_BYTES):
             for _, line in lines.feed(chunk):
                 number += 1

@@ -62,7 +62,8 @@ def read_notes(archive: Archive, run_id: str) -> Notes:
     """The notes of a run. Raises `ArchiveError` for a damaged file."""
     path = path_of(archive, run_id)
     try:
-        return parse(path.read_bytes(), run_id, str(path))
+        with files.open_plain(path) as file:
+            return parse(file.read(), run_id, str(path))
     except FileNotFoundError:
         return Notes(run_id=run_id)
     except OSError as error:
@@ -93,6 +94,7 @@ def annotate(
     """Change what is said of a run; a `note` replaces the old one, an empty one removes it.
 
     Raises `UsageError` for a tag that cannot be one, `ArchiveError` where the archive cannot be written."""
+    archive.require_folder()
     folder = archive.path / FOLDER
     try:
         files.make_folder(folder)
@@ -116,6 +118,7 @@ def forget(archive: Archive, run_id: str) -> None:
 def with_tag(archive: Archive, tag: str) -> list[str]:
     """The ids of the runs that carry a tag, newest first; damaged notes carry none."""
     found = []
+    archive.refresh()
     try:
         names = [entry.name for entry in (archive.path / FOLDER).iterdir()]
     except OSError:

@@ -188,7 +188,7 @@ class OpenRun:
             )
 
     def _require_same(self, path: Path, offset: int, data: bytes) -> None:
-        with path.open("rb") as journal:
+        with files.open_plain(path) as journal:
             journal.seek(offset)
             for start in range(0, len(data), _COMPARED_BYTES):
                 piece = data[start : start + _COMPARED_BYTES]

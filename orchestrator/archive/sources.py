@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from orchestrator.archive import columns, footers
 from orchestrator.archive.document import RunDocument, read_document, read_outline
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
 from orchestrator.archive.notes import read_notes
+from orchestrator.archive.objects import AT_ONCE, gist
 from orchestrator.archive.paths import COMMITTED, RunFolder
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError
@@ -24,7 +26,11 @@ from orchestrator.model import Measurement
 
 @dataclass
 class Sources:
-    """Where the rows come from. `jsonl` holds open runs, and committed ones whose Parquet file is damaged."""
+    """Where the rows come from. `jsonl` holds open runs, and committed ones whose Parquet file is damaged; it lies at
+    `scratch` once there is one."""
+
+    archive: Archive
+    scratch: Path
 
     parquet: list[Path] = field(default_factory=list)
     jsonl: Path | None = None
@@ -34,26 +40,42 @@ class Sources:
     warnings: list[str] = field(default_factory=list)
 
     def leave_out_damaged(self) -> bool:
-        """Read every Parquet file to its end and drop those that cannot be; whether there were any."""
+        """Read every Parquet file to its end, and the lines in place of those that cannot be; whether there were any."""
         sound = []
-        with duckdb.connect(":memory:") as connection:
+        with duckdb.connect(":memory:") as connection, self.scratch.open("ab") as lines:
+            self.archive.prepare(connection)
             for path in self.parquet:
                 try:
-                    connection.execute("SELECT sum(hash(COLUMNS(*))) FROM read_parquet(?)", [str(path)])
+                    address = self.archive.address(path)
+                    connection.execute("SELECT sum(hash(COLUMNS(*))) FROM read_parquet(?)", [address])
                     sound.append(path)
                 except duckdb.Error as error:
-                    self.warnings.append(f"{path} is damaged and left out: {_first_line(error)}")
+                    self._read_lines(path, _first_line(error), lines)
         found = len(sound) < len(self.parquet)
         self.parquet = sound
         return found
 
+    def _read_lines(self, parquet: Path, fault: str, lines: BinaryIO) -> None:
+        folder = RunFolder(parquet.parent)
+        try:
+            self.archive.bring(folder)
+            _write(read_results(folder), self, lines)
+        except (ArchiveError, OSError) as error:
+            self.runs = [row for row in self.runs if row[0] != folder.run_id]
+            self.environments = [row for row in self.environments if row[0] != folder.run_id]
+            self.warnings.append(f"{parquet} is damaged ({fault}); left out: {error}")
+        else:
+            self.jsonl = self.scratch
+            self.warnings.append(f"{parquet} is damaged ({fault}); results.jsonl was read in its place")
+
 
 def collect(archive: Archive, scratch: Path) -> Sources:
     """Look through the archive; what has to be read line by line is written to `scratch`."""
-    sources = Sources()
+    sources = Sources(archive, scratch)
     folders, strays = archive.scan()
     sources.warnings += [f"{path} is no run and left out" for path in strays]
-    with scratch.open("wb") as lines, Schemas() as schemas:
+    with scratch.open("wb") as lines, Schemas(archive) as schemas:
+        schemas.look_ahead(folder.results_parquet for folder in folders if folder.is_committed)
         for folder in reversed(folders):
             try:
                 _add(archive, folder, sources, lines, schemas)
@@ -64,6 +86,7 @@ def collect(archive: Archive, scratch: Path) -> Sources:
             except OSError as error:
                 sources.warnings.append(f"left out: {folder.path}: {error.strerror}")
     sources.jsonl = scratch if sources.longest_line else None
+    sources.warnings = [archive.told(warning) for warning in sources.warnings]
     return sources
 
 
@@ -98,9 +121,11 @@ def _add(
         if fault is None:
             sources.parquet.append(folder.results_parquet)
         else:
+            archive.bring(folder)
             _write(read_results(folder), sources, lines)
             sources.warnings.append(f"{folder.results_parquet} {fault}; results.jsonl was read in its place")
     else:
+        archive.bring(folder)
         document = read_document(folder.run_json)
         fold = fold_run(folder, document)
         counts = dict(fold.counts().statuses)
@@ -121,9 +146,12 @@ def _add(
 class Schemas:
     """Tells whether Parquet files have the columns of results; files of one schema are described once."""
 
-    def __init__(self) -> None:
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
         self._connection = duckdb.connect(":memory:")
+        self._archive.prepare(self._connection)
         self._sound: set[bytes] = set()
+        self._elsewhere: dict[Path, str | None] = {}
 
     def __enter__(self) -> Schemas:
         return self
@@ -131,26 +159,41 @@ class Schemas:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
+    def look_ahead(self, paths: Iterable[Path]) -> None:
+        """Where the archive is elsewhere: describe many files at once, since each takes a way there and back."""
+        if self._archive.mirror is None:
+            return
+        wanted = list(paths)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            found = pool.map(lambda path: self._describe(path, self._connection.cursor()), wanted)
+            self._elsewhere = dict(zip(wanted, found, strict=True))
+
     def fault(self, path: Path) -> str | None:
         """What is wrong with a Parquet file, as far as its footer tells; None if it is one of ours."""
+        if path in self._elsewhere:
+            return self._elsewhere[path]
         try:
             schema = footers.schema_bytes(path, self._sound)
         except FileNotFoundError:
             return "is missing"
         except footers.NoParquet as error:
             return f"is damaged ({error})"
+        except OSError as error:
+            return f"cannot be read ({error.strerror})"
         if schema in self._sound:
             return None
-        fault = self._describe(path)
+        fault = self._describe(path, self._connection)
         if fault is None:
             self._sound.add(schema)
         return fault
 
-    def _describe(self, path: Path) -> str | None:
+    def _describe(self, path: Path, connection: duckdb.DuckDBPyConnection) -> str | None:
+        mirror = self._archive.mirror
+        if mirror is not None and not mirror.has(path):
+            return "is missing"
         try:
-            described = self._connection.execute(
-                "DESCRIBE SELECT * FROM read_parquet(?)", [str(path)]
-            ).fetchall()
+            address = self._archive.address(path)
+            described = connection.execute("DESCRIBE SELECT * FROM read_parquet(?)", [address]).fetchall()
         except duckdb.Error as error:
             return f"is damaged ({_first_line(error)})"
         found = {row[0]: row[1] for row in described}
@@ -210,4 +253,4 @@ def _said(archive: Archive, folder: RunFolder, sources: Sources) -> tuple[list[s
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+    return gist(error).split("; ", 1)[0]

@@ -18,6 +18,7 @@ from orchestrator.archive import (
     read_measurements,
     read_results,
 )
+from orchestrator.archive.files import open_plain
 from orchestrator.errors import ArchiveError, UsageError
 from orchestrator.events.journal import BadLine, CaseChanged, JournalLines, parse_line
 from orchestrator.inventory import HostSpec
@@ -154,15 +155,20 @@ def _files(folder: RunFolder, name: str, payload: Mapping[str, Any]) -> Iterator
         return
     yield Path(str(payload["script"])).name, _read(folder, str(payload["script"]))
     for path in sorted((folder.scripts / "harness").rglob("*.py")):
-        yield path.relative_to(folder.scripts).as_posix(), path.read_bytes()
+        yield path.relative_to(folder.scripts).as_posix(), _read_whole(path)
 
 
 def _read(folder: RunFolder, source: str) -> bytes:
     path = folder.path / source
     if not path.resolve().is_relative_to(folder.scripts.resolve()):
         raise ArchiveError(f"{folder.path}: {source!r} is no file of its scripts")
+    return _read_whole(path)
+
+
+def _read_whole(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with open_plain(path) as file:
+            return file.read()
     except OSError as error:
         raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
 
@@ -190,7 +196,7 @@ def _devices(folder: RunFolder, m: Measurement, count: int) -> list[str]:
         return [m.device.uuid]
     lines = JournalLines()
     found: list[str] = [m.device.uuid]
-    for _, line in lines.feed(folder.events(m.host).read_bytes()):
+    for _, line in lines.feed(_read_whole(folder.events(m.host))):
         if line is None or b'"case_started"' not in line:
             continue
         try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from orchestrator.archive import Archive
+from orchestrator.archive.bundle import export_run
 from orchestrator.archive.columns import COLUMNS, text
 from orchestrator.archive.footers import NoParquet, schema_bytes
 from orchestrator.archive.notes import annotate
 from orchestrator.archive.query import query
+from orchestrator.errors import ArchiveError
+from orchestrator.report import build
 
 
 @pytest.fixture
@@ -80,6 +84,61 @@ def test_results_that_cannot_be_read_at_all_leave_their_run_out(three: Archive):
     table = query(three, "select run_id, count(*) from results group by 1 order by 1")
     assert table.rows == [("r1", 2), ("r3", 2)]
     assert any("results.jsonl:1" in warning for warning in table.warnings)
+
+
+def test_damage_within_a_parquet_file_is_read_around(three: Archive):
+    """The footer is sound, so that only reading the column finds it."""
+    file = three.find("r2").results_parquet
+    whole = bytearray(file.read_bytes())
+    length = int.from_bytes(whole[-8:-4], "little")
+    whole[4 : -8 - length] = b"\x5a" * (len(whole) - 12 - length)
+    file.write_bytes(whole)
+    table = query(three, "select run_id, sum(timing.median_us) from results group by 1 order by 1")
+    assert table.rows == [("r1", 25.0), ("r2", 25.0), ("r3", 25.0)]
+    assert "results.jsonl was read in its place" in table.warnings[0]
+    three.find("r2").results_jsonl.unlink()
+    table = query(
+        three, "select run_id, count(*), (select count(*) from runs) from results group by 1 order by 1"
+    )
+    assert table.rows == [("r1", 2, 2), ("r3", 2, 2)]
+    assert "left out" in table.warnings[0]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "loop"])
+@pytest.mark.parametrize("name", ["results.parquet", "results.jsonl", "run.json"])
+def test_what_is_no_plain_file_neither_holds_a_reader_up_nor_ends_it(
+    three: Archive, tmp_path: Path, name: str, kind: str
+):
+    file = three.find("r2").path / name
+    file.unlink()
+    make = {
+        "folder": Path.mkdir,
+        "pipe": os.mkfifo,
+        "device": lambda path: path.symlink_to("/dev/zero"),
+        "loop": lambda path: path.symlink_to(path),
+    }
+    make[kind](file)
+    table = query(three, "select run_id, count(*) from results group by 1 order by 1")
+    known = [("r1", 2), ("r2", 2), ("r3", 2)]
+    assert table.rows == (known if name != "run.json" else [known[0], known[2]])
+    for use in (lambda run: build(three, run), lambda run: export_run(three, run, tmp_path / "x")):
+        if name == "results.parquet":
+            use(three.find("r2"))
+        else:
+            with pytest.raises(ArchiveError, match=r"cannot be read|there is no run"):
+                use(three.find("r2"))
+
+
+@pytest.mark.parametrize(
+    "command", [["report"], ["report", "--format", "html"], ["compare", "r1"], ["export"]]
+)
+def test_a_run_without_its_results_is_said_so(three: Archive, farbench, command: list[str], tmp_path: Path):
+    three.find("r2").results_jsonl.unlink()
+    done = farbench(*command, "r2", *(["-o", tmp_path / "x"] if command == ["export"] else []))
+    assert done.code == 2
+    assert done.stderr.startswith("error: ")
+    assert "results.jsonl: cannot be read: No such file" in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_footers_that_lie_are_no_parquet(tmp_path: Path, three: Archive):

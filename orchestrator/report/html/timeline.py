@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.archive import RunDocument, RunFolder
+from orchestrator.archive import RunDocument, RunFolder, files
 from orchestrator.events.journal import JournalLines
 from orchestrator.report.html.blocks import Chart, Figure, Section, Text
 from orchestrator.report.html.page import plain
@@ -221,7 +221,7 @@ class _Reader:
 def _events(path: Path) -> Iterator[dict[str, Any]]:
     lines = JournalLines()
     try:
-        with path.open("rb") as journal:
+        with files.open_plain(path) as journal:
             while chunk := journal.read(_CHUNK_BYTES):
                 for _, line in lines.feed(chunk):
                     if line is None or _RESULT.match(line):
