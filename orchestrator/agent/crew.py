@@ -10,14 +10,14 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
 
 from . import ranks
-from .attempt import DEFAULT_COMPILE_TIMEOUT_S, Attempt, seconds
+from .attempt import DEFAULT_COMPILE_TIMEOUT_S, seconds
 from .conditions import Conditions
 from .exits import MemoryKills, describe, raised
 from .queueing import Entry, Group
 from .recorder import Recorder
-from .records import failure
 from .runsetup import RunSetup, StartError
 from .spawning import activation_failure
+from .turn import Turn
 from .worker import Worker
 
 MOST_KILLS = 2
@@ -61,7 +61,7 @@ class Crew:
         self._foreman = foreman
         self._lease = lease
         self._entry: Optional[Entry] = entry
-        self._attempt: Optional[Attempt] = None
+        self._turn: Optional[Turn] = None
         self._workers: List[Worker] = []
         self._ready: Dict[str, float] = {}
         self._done: Set[str] = set()
@@ -71,7 +71,6 @@ class Crew:
         self._end_reasons: Dict[str, str] = {}
         self._kills = MemoryKills()
         self._garbage_told = False
-        self._printing = ""  # the backend whose output the log's tail holds
         self._conditions = Conditions(devices, setup, recorder.problem)
         self._broke_compiling = False
 
@@ -100,8 +99,8 @@ class Crew:
         """Stop at once; the case that was on, whose remaining backends have no result."""
         self._abandoned = True
         entry, self._entry = self._entry, None
-        if self._attempt is not None and entry is not None:
-            self._finish_attempt(entry)
+        if self._turn is not None:
+            self._finish_turn()
         self._end(politely=False)
         return entry
 
@@ -161,23 +160,15 @@ class Crew:
 
     def _begin_case(self, now: float) -> None:
         assert self._entry is not None
-        entry, item = self._entry, self._entry.item()
         slack_s = self._setup.slack_s(self.group.payload)
-        self._attempt = Attempt(item, entry.remaining(), entry.attempt, now, slack_s)
         self._done = set()
         self.state = "busy"
         self._deadline = float("inf")
-        self._printing = ""
-        lead = self._workers[0]
-        lead.drain()
-        lead.mark()
-        self._conditions.begin_case(item)
-        self._recorder.case_started(self._attempt, lead.name, self.devices)
-        case = {name: value for name, value in item.items() if name != "done"}
-        case["backends"] = list(self._attempt.remaining)
+        self._turn = Turn(
+            self._entry, self._workers, self.devices, self._recorder, self._conditions, slack_s, now
+        )
         port = ranks.port_of_case(len(self._workers))
-        script = self._setup.script_of(self.group.payload)
-        message = {"type": "case", "case": case, "attempt": entry.attempt, **script, **port}
+        message = self._turn.request(**self._setup.script_of(self.group.payload), **port)
         for worker in self._workers:
             worker.send(message)
 
@@ -191,13 +182,8 @@ class Crew:
             if self.state == "starting" and len(self._ready) == len(self._workers):
                 self._foreman.started(self, ready=True)
                 self._begin_case(now)
-        elif kind == "phase" and lead and self._attempt is not None:
-            self._phase(worker, message, now)
-        elif kind == "measurement" and lead and self._attempt is not None:
-            sent = message.get("measurement")
-            if isinstance(sent, dict):
-                worker.drain()
-                self._record(sent, str(message.get("asked") or sent.get("backend")), now)
+        elif kind in ("phase", "measurement") and lead and self._turn is not None:
+            self._turn.hear(message, now)
         elif kind == "case_done" and self.state == "busy":
             self._done.add(worker.name)
             self._healthy = self._healthy and message.get("healthy") is not False
@@ -209,62 +195,18 @@ class Crew:
             self._garbage_told = True
             self._recorder.problem(f"worker {worker.name} sent what is no message: {message.get('reason')}")
 
-    def _phase(self, worker: Worker, message: Mapping[str, Any], now: float) -> None:
-        assert self._attempt is not None
-        backend, phase = str(message.get("backend")), str(message.get("phase"))
-        if backend != self._printing:
-            self._printing = backend
-            worker.mark()
-        self._attempt.phase(backend, phase, now)
-        if phase == "measure" and backend in self._attempt.remaining:
-            self._conditions.measuring(backend)
-        self._recorder.phase(self._attempt, worker.name, backend, phase)
-
-    def _record(self, sent: Mapping[str, Any], asked: str, now: float) -> None:
-        assert self._attempt is not None
-        assert self._entry is not None
-        lead = self._workers[0]
-        if asked not in self._attempt.item["backends"]:
-            self._recorder.problem(f"worker {lead.name} reported a backend nobody asked for: {asked!r:.100}")
-            return
-        failed = activation_failure(lead.log.tail()) if sent.get("status") == "error" else None
-        if failed:
-            sent = {**sent, "reason": failed}
-        sent, telemetry = self._conditions.reported(sent, asked, self._workers)
-        self._recorder.measurement(
-            sent,
-            asked,
-            self._entry,
-            self._attempt,
-            self.devices,
-            now,
-            telemetry,
-            lead.log.tail(),
-            self._conditions.clock_of(asked),
-        )
-        self._attempt.reported(asked, now)
-        self._entry.done.add(asked)
-
-    def _fail(self, status: str, reason: str, now: float) -> None:
-        """The backend that is on gets this result instead of one of its own."""
-        assert self._attempt is not None
-        if self._attempt.in_flight is not None:
-            backend = self._attempt.in_flight
-            self._record(failure(backend, status, reason), backend, now)
-
     def _case_over(self, now: float) -> None:
-        assert self._attempt is not None
-        assert self._entry is not None
+        assert self._turn is not None
+        entry = self._turn.entry
         if not self._healthy:
             # Who broke it has said so; the others have not been measured, and start again in a new process.
             self._end_reasons[self._workers[0].name] = reason = "reported itself unhealthy"
-            self._entry.kills += bool(self._attempt.remaining)
-            self._start_over(self._entry, reason, now, politely=True)
+            entry.kills += bool(self._turn.attempt.remaining)
+            self._start_over(reason, now, politely=True)
             return
-        while self._attempt.in_flight is not None:
-            self._fail("error", "the payload ended the case without a result for this backend", now)
-        self._finish_attempt(self._entry)
-        self._part_with(self._entry)
+        self._turn.fail_all("error", "the payload ended the case without a result for this backend", now)
+        self._finish_turn()
+        self._part_with(entry)
         self.state = "idle"
         self._deadline = now + 10.0
         self._look_for_work(now)
@@ -279,12 +221,10 @@ class Crew:
         else:
             self._recorder.settle(entry)
 
-    def _finish_attempt(self, entry: Entry) -> None:
-        assert self._attempt is not None
-        self._conditions.end_case()
-        self._recorder.attempt_over(entry)
-        self._recorder.case_finished(self._attempt, self._workers[0].name, self.devices)
-        self._attempt = None
+    def _finish_turn(self) -> None:
+        assert self._turn is not None
+        self._turn.over()
+        self._turn = None
 
     def _look_for_work(self, now: float) -> None:
         self._entry = self._foreman.next_entry(self)
@@ -314,7 +254,7 @@ class Crew:
             self._broke("oom" if out_of_memory else "crashed", reason, now)
 
     def _due(self) -> float:
-        return min(self._deadline, self._attempt.deadline() if self._attempt is not None else float("inf"))
+        return min(self._deadline, self._turn.attempt.deadline() if self._turn is not None else float("inf"))
 
     def _overdue(self, now: float) -> None:
         lead = self._workers[0]
@@ -328,9 +268,9 @@ class Crew:
         elif self.state == "idle":
             self._end(politely=True)
         else:
-            assert self._attempt is not None
-            reason = self._attempt.overdue(now) or "another rank of the gang did not end the case"
-            if self._attempt.compiling:
+            assert self._turn is not None
+            reason = self._turn.attempt.overdue(now) or "another rank of the gang did not end the case"
+            if self._turn.attempt.compiling:
                 reason += ": " + self._setup.explain_compiling(self._workers)
             self._end_reasons[lead.name] = reason
             lead.drain()
@@ -338,31 +278,26 @@ class Crew:
 
     def _broke(self, status: str, reason: str, now: float) -> None:
         """The workers cannot go on with this case: note it, end them, and try the rest of the case once more."""
-        assert self._attempt is not None
-        assert self._entry is not None
-        entry = self._entry
-        killed = status != "timeout" and self._attempt.in_flight is not None
+        assert self._turn is not None
+        entry, attempt = self._turn.entry, self._turn.attempt
+        killed = status != "timeout" and attempt.in_flight is not None
         # One that died before it said what it does names no backend: the whole case gets another chance.
-        blameless = killed and not self._attempt.begun and not entry.kills
+        blameless = killed and not attempt.begun and not entry.kills
         entry.kills += killed
-        self._broke_compiling = self._attempt.compiling
+        self._broke_compiling = attempt.compiling
         if not blameless:
-            self._fail(status, reason, now)
-        self._start_over(entry, reason, now, politely=False)
+            self._turn.fail(status, reason, now)
+        self._start_over(reason, now, politely=False)
 
-    def _start_over(self, entry: Entry, reason: str, now: float, politely: bool) -> None:
+    def _start_over(self, reason: str, now: float, politely: bool) -> None:
         """End the workers. What is left of the case starts again in new ones, as its next attempt."""
-        assert self._attempt is not None
+        assert self._turn is not None
+        entry, attempt = self._turn.entry, self._turn.attempt
         if entry.kills >= MOST_KILLS:
-            while self._attempt.in_flight is not None:
-                self._fail(
-                    "crashed",
-                    f"not tried: this case has already ended {MOST_KILLS} workers; last: {reason}",
-                    now,
-                )
-        again = bool(self._attempt.remaining)
-        self._finish_attempt(entry)
-        if again:
+            why = f"not tried: this case has already ended {MOST_KILLS} workers; last: {reason}"
+            self._turn.fail_all("crashed", why, now)
+        self._finish_turn()
+        if attempt.remaining:
             entry.attempt += 1
         else:
             self._part_with(entry)
