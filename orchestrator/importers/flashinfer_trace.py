@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -45,9 +45,7 @@ class _Environment(Foreign):
 
 
 class _Evaluation(Foreign):
-    status: Literal[
-        "PASSED", "INCORRECT_SHAPE", "INCORRECT_NUMERICAL", "INCORRECT_DTYPE", "RUNTIME_ERROR", "COMPILE_ERROR", "TIMEOUT"
-    ]  # fmt: skip
+    status: str
     environment: _Environment = _Environment()
     timestamp: str | None = None
     log: str | None = None
@@ -92,7 +90,7 @@ def read(source: Source, wishes: Wishes) -> Found:
 
 def _reading(trace: _Trace, solution: str, evaluation: _Evaluation) -> Reading:
     told, scalars = evaluation.performance, trace.workload.inputs.items()
-    status = _STATUS[evaluation.status]
+    status = _STATUS.get(evaluation.status, Status.ERROR)  # a newer version may know more ways to fail
     correctness = evaluation.correctness or {}
     hardware = evaluation.environment.hardware
     return Reading(
@@ -108,7 +106,9 @@ def _reading(trace: _Trace, solution: str, evaluation: _Evaluation) -> Reading:
         if told is not None and status is Status.OK
         else None,
         status=status,
-        reason=_SAID.get(evaluation.status),
+        reason=None
+        if status is Status.OK
+        else _SAID.get(evaluation.status, f"it ended as {evaluation.status}"),
         metrics=without_none(
             reference_us=_us(told.reference_latency_ms) if told else None,
             speedup_over_reference=number(told.speedup_factor) if told else None,

@@ -7,7 +7,7 @@ time of an iteration, averaged over the iterations of a repetition.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.importers.reading import (
@@ -27,8 +27,11 @@ from orchestrator.model import Status
 
 TOOL = "google-benchmark"
 _CLOCKS = {"real_time": "wall", "manual_time": "manual", "process_time": "wall"}
+_COMPLEXITY = {"big_o", "rms"}
+"""A formula over the sizes of a benchmark, and how well it fits: no result of a case."""
 _SETTINGS = ("iterations", "repeats", "min_time", "min_warmup_time")
 _NAMED = re.compile(r"([A-Za-z_]\w*):(.+)")
+_AGGREGATE = re.compile(r"(.+)_(mean|median|stddev|cv)")
 _NOT_COUNTERS = {
     "name", "run_name", "run_type", "repetitions", "repetition_index", "threads", "iterations", "real_time", "cpu_time",
     "time_unit", "family_index", "per_family_instance_index", "aggregate_name", "aggregate_unit", "error_occurred",
@@ -76,17 +79,31 @@ def read(source: Source, wishes: Wishes) -> Found:
     """Every benchmark of a report. Raises `FileError`."""
     report = source.checked(_Report, source.json)
     grouped: dict[str, list[tuple[_Run, dict[str, Any]]]] = {}
-    for position, raw in enumerate(report.benchmarks):
+    for position, raw in enumerate(_told_plainly(report.benchmarks)):
         run = source.checked(_Run, raw, ("benchmarks", position))
         if run.time_unit not in US:
             line = source.line_of(("benchmarks", position, "time_unit"))
             raise source.wrong(
                 f"benchmarks.{position}.time_unit: {run.time_unit!r:.20} is no unit of time", line
             )
-        grouped.setdefault(run.of, []).append((run, raw))
+        if not _COMPLEXITY & raw.keys():
+            grouped.setdefault(run.of, []).append((run, raw))
     host = report.context.get("host_name")
     readings = [_reading(name, runs, report.context) for name, runs in grouped.items()]
     return Found(TOOL, readings, host=host if isinstance(host, str) else None, on_cpu=True)
+
+
+def _told_plainly(benchmarks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Versions before 1.5 tell an aggregate by nothing but its name: `BM_x/8_mean` after `BM_x/8`."""
+    names = {raw.get("name") for raw in benchmarks}
+    for raw in benchmarks:
+        name = raw.get("name")
+        match = _AGGREGATE.fullmatch(name) if isinstance(name, str) and "run_type" not in raw else None
+        if match and (match[1] in names or f"{match[1]}_stddev" in names):
+            of = {"run_name": match[1], "run_type": "aggregate", "aggregate_name": match[2]}
+            yield {**raw, **of, "aggregate_unit": "percentage" if match[2] == "cv" else "time"}
+        else:
+            yield raw
 
 
 def _reading(name: str, runs: Sequence[tuple[_Run, dict[str, Any]]], context: dict[str, Any]) -> Reading:
@@ -104,7 +121,7 @@ def _reading(name: str, runs: Sequence[tuple[_Run, dict[str, Any]]], context: di
         time = _aggregated(runs, clock)
     first, raw = (single or list(runs))[0]
     counters = {
-        key: number(value)
+        key: _exact(value)
         for key, value in raw.items()
         if key not in _NOT_COUNTERS and isinstance(value, int | float) and not isinstance(value, bool)
     }
@@ -174,6 +191,11 @@ def _split(name: str) -> list[str]:
         else:
             parts[-1] += character
     return parts
+
+
+def _exact(value: float) -> float | None:
+    """A counter; whole numbers stay as they are, also beyond 2^53."""
+    return value if isinstance(value, int) and abs(value) < 2**63 else number(value)
 
 
 def _local(date: Any) -> Any:

@@ -66,7 +66,7 @@ def import_file(
     began = moments[0] if moments else _utc(source.path.stat().st_mtime)
     document = {
         "run_id": run_id,
-        "sweep": {"name": said.label or source.path.name, "path": str(source.path), "sha256": source.sha256},
+        "sweep": {"name": said.label or source.name, "path": str(source.path), "sha256": source.sha256},
         "plan": _plan(measurements),
         "hosts": {host: {"state": "ok", "devices": _devices(measurements)}},
         "versions": {"farbench": __version__},
@@ -74,7 +74,7 @@ def import_file(
         "started_at": began,
         "argv": list(argv),
         "imported": {
-            "format": name, "file": source.path.name, "fingerprint": fingerprint, "at": _utc(clock()),
+            "format": name, "file": source.name, "fingerprint": fingerprint, "at": _utc(clock()),
             "dated_by": "the file" if moments else "the file's modification time",
         },
     }  # fmt: skip
@@ -82,7 +82,7 @@ def import_file(
         run = made.create(run_id, document, {})
         with run:
             files.make_folder(run.folder.imported)
-            files.write_whole(run.folder.imported / safe_name(source.path.name), [source.content])
+            files.write_whole(run.folder.imported / safe_name(source.name), [source.content])
             committed = run.commit(measurements, "finished", ended_at=moments[-1] if moments else began)
         folder = move_in(archive, committed)
     return Landed(folder, name, len(measurements), remarks=found.remarks)
@@ -97,7 +97,7 @@ def _fingerprint(source: Source, format: str, said: Said, found: Found) -> str:
     """What makes two imports the same: the content, the samples beside it, and what was said of it."""
     samples = sum(len(reading.time.samples_us) for reading in found.readings if reading.time is not None)
     told = [
-        source.sha256, format, source.path.name, said.device, said.host, said.backend, said.label, dict(said.params),
+        source.sha256, format, source.name, said.device, said.host, said.backend, said.label, dict(said.params),
         said.wishes.unit, list(said.wishes.keys), samples,
     ]  # fmt: skip
     return hashlib.sha256(canonical_json(jsonable(told)).encode("ascii")).hexdigest()

@@ -18,6 +18,8 @@ _VERSION = re.compile(r"# nccl-tests version (\S+)(?: nccl-headers=(\d+) nccl-li
 _STARTS = re.compile(r"# Collective test starting: (\S+)")
 _SETTINGS = re.compile(r"# nThread \d+ nGpus \d+ ")
 _RANK = re.compile(r"#\s+Rank\s+(\d+).* on\s+(\S+) device\s+(\d+) \[[0-9a-fA-Fx:]+\]\s+(.*)")
+_LAUNCHER = re.compile(r"(\[\d+,\d+\]<std(out|err)>:|\d+:) ?")
+"""What mpirun --tag-output and srun --label put before every line."""
 _COLUMNS = ("size", "count", "type", "redop", "root")
 _PLACES = ("out_of_place", "in_place")
 
@@ -34,14 +36,15 @@ class _Head:
 def fits(source: Source) -> bool:
     """Whether it is what such a test prints, perhaps below the lines of a launcher."""
     return any(
-        _SETTINGS.match(line) or _STARTS.match(line) or _VERSION.match(line) for line in source.lines[:500]
+        _SETTINGS.match(line) or _STARTS.match(line) or _VERSION.match(line)
+        for line in map(_unlabelled, source.lines[:500])
     )
 
 
 def read(source: Source, wishes: Wishes) -> Found:
     """Every size of every table. Raises `FileError`."""
     head, readings, ended = _Head(), [], True
-    for line, text in enumerate(source.lines, 1):
+    for line, text in enumerate(map(_unlabelled, source.lines), 1):
         if text.lstrip().startswith("#"):
             if _starts(text) and not ended:
                 raise source.wrong("a test begins before the one above has ended", line)
@@ -55,6 +58,11 @@ def read(source: Source, wishes: Wishes) -> Found:
     if not readings:
         raise source.wrong("holds no line of results", len(source.lines))
     return Found(TOOL, readings, host=head.ranks[0][0] if head.ranks else None)
+
+
+def _unlabelled(text: str) -> str:
+    match = _LAUNCHER.match(text)
+    return text[match.end() :] if match else text
 
 
 def _starts(text: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from orchestrator.importers.reading import Found, Reading, Time, Wishes, cpu, number, without_none
 from orchestrator.importers.source import Foreign, Source
+from orchestrator.model import Status
 
 TOOL = "pyperf"
 _ENVIRONMENT = (
@@ -61,12 +62,13 @@ def _reading(source: Source, suite: _Suite, position: int) -> Reading:
     values = [value for run in benchmark.runs for value in run.values]
     calls = said.get("loops")
     time, metrics = None, {}
-    if unit == "second":
+    if unit == "second" and values:
         time = Time.of_samples(
             "pyperf:wall", [v * 1e6 for v in values], calls if isinstance(calls, int) else None
         )
     elif values:
         metrics[str(_UNITS[unit])] = sorted(values)[len(values) // 2]
+    empty = not values  # only calibrated, or every process failed
     durations = [number(run.metadata.get("duration")) for run in benchmark.runs]
     dates = [run.metadata.get("date") for run in benchmark.runs if run.metadata.get("date")]
     model = said.get("cpu_model_name")
@@ -75,6 +77,8 @@ def _reading(source: Source, suite: _Suite, position: int) -> Reading:
         params={"benchmark": name},
         name=name,
         time=time,
+        status=Status.ERROR if empty else Status.OK,
+        reason="it has no values" if empty else None,
         metrics=metrics,
         extra=without_none(
             statement=said.get("timeit_stmt"),

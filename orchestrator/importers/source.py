@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from orchestrator.errors import FileError
 
 MOST_BYTES = 1024**3
+_GZIP = b"\x1f\x8b"
 _Model = TypeVar("_Model", bound=BaseModel)
 Place = Sequence[str | int]
 """Keys and indices that lead to a value of a JSON document."""
@@ -35,13 +38,25 @@ class Source:
 
     @classmethod
     def read(cls, path: Path) -> Source:
-        """Read a file. Raises `FileError`."""
+        """Read a file, and unpack one that gzip packed (as pyperf writes `.json.gz`). Raises `FileError`."""
         try:
-            if path.stat().st_size > MOST_BYTES:
-                raise FileError(f"is larger than {MOST_BYTES >> 30} GiB", path=path)
-            return cls(path, path.read_bytes())
+            with path.open("rb") as file:
+                content = file.read(MOST_BYTES + 1)
+            if content.startswith(_GZIP):
+                with gzip.open(path) as packed:
+                    content = packed.read(MOST_BYTES + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise FileError(f"is damaged: {error}", path=path) from None
         except OSError as error:
             raise FileError(f"cannot be read: {error.strerror}", path=path) from None
+        if len(content) > MOST_BYTES:
+            raise FileError(f"is larger than {MOST_BYTES >> 30} GiB", path=path)
+        return cls(path, content)
+
+    @property
+    def name(self) -> str:
+        """The file's name, without what says that it was packed."""
+        return self.path.name.removesuffix(".gz")
 
     @cached_property
     def sha256(self) -> str:
@@ -83,6 +98,8 @@ class Source:
             raise self.wrong(what, line + error.lineno - 1) from None
         except RecursionError:
             raise self.wrong("is nested too deeply", line) from None
+        except ValueError:  # more digits than Python turns into an integer
+            raise self.wrong("holds a whole number that is too long", line) from None
 
     def checked(self, model: type[_Model], value: Any, place: Place = (), line: int | None = None) -> _Model:
         """`value`, found at `place` of the document (or on `line`), as `model`. Raises `FileError` with the line."""

@@ -1,7 +1,7 @@
 """The CSV that Triton's `perf_report(...).run(save_path=…)` writes: an implementation a column, a case a row.
 
 Columns are `NAME (UNIT)`, where the unit is the `ylabel` of the benchmark; those before them are the case's parameters.
-Older versions write no unit, then `--unit` (and `--keys`) must say it. A unit of time gives times, any other gives metrics.
+A `ylabel` may also be words with the unit in brackets: `NAME (Time (ms))`. Older versions write no unit, then `--unit` (and `--keys`) must say it. A unit of time gives times, any other gives metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.importers.source import Source
 from orchestrator.model import Status
 
 TOOL = "triton"
-_HEAD = re.compile(r"(.*\S)\s*\(([^()]*)\)")
+_HEAD = re.compile(r"(.*\S)\s*\((?:[^()]*\(([^()]*)\)\s*|([^()]*))\)")
 _RATES = {"gb/s": "gbps", "gbps": "gbps", "tflops": "tflops", "tflop/s": "tflops", "tflops/s": "tflops"}
 _FACTORS = {"tb/s": ("gbps", 1e3), "gflops": ("tflops", 1e-3), "gflop/s": ("tflops", 1e-3)}
 
@@ -68,7 +68,7 @@ def _columns(source: Source, wishes: Wishes) -> list[_Column | None]:
         if name in keys or (head is None and told and not wishes.keys):
             found.append(_Column(name, None))
             continue
-        unit = wishes.unit or (head[2].strip() if head else "")
+        unit = wishes.unit or ((head[2] or head[3] or "").strip() if head else "")
         if not unit:
             raise source.wrong(
                 f"column {name!r:.60} does not say its unit: give --unit ms, GB/s, TFLOPS …", 1
@@ -82,7 +82,7 @@ def _columns(source: Source, wishes: Wishes) -> list[_Column | None]:
 def _reading(
     source: Source, line: int, params: dict[str, object], backend: str, unit: str, field: str
 ) -> Reading:
-    payload = source.path.name.removesuffix(".csv") or TOOL
+    payload = source.name.removesuffix(".csv") or TOOL
     text = field.strip()
     try:
         value = float(text or "nan")

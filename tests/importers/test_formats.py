@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import FileError
 from orchestrator.identity import case_id
 from orchestrator.importers import formats
 from orchestrator.importers.google_benchmark import parse_name
@@ -218,3 +220,55 @@ def test_many_samples_are_thinned_and_counted(tmp_path: Path):
 def test_the_error_of_a_median_is_the_payloads_own(count: int):
     samples = [1 + (i * 7919 % 101) / 100 for i in range(count)]
     assert relative_error(samples) == pytest.approx(stats.relative_error(samples))
+
+
+def test_google_benchmark_of_before_it_said_what_is_an_aggregate(tmp_path: Path):
+    runs = [
+        ("BM_x/8", 10.0),
+        ("BM_x/8", 12.0),
+        ("BM_x/8_mean", 11.0),
+        ("BM_x/8_stddev", 1.0),
+        ("BM_mean", 7.0),
+    ]
+    benchmarks = [
+        {"name": name, "iterations": 5, "real_time": us, "cpu_time": us, "time_unit": "us"}
+        for name, us in runs
+    ]
+    (tmp_path / "old.json").write_text(json.dumps({"context": {}, "benchmarks": benchmarks}))
+    found = read(tmp_path / "old.json")
+    assert [(m.payload, m.params) for m in found] == [("BM_x", {"arg0": 8}), ("BM_mean", {})]
+    assert [row[3:] for row in numbers(found)] == [(11.0, 2), (7.0, 1)]
+
+
+def test_google_benchmark_complexities_are_no_results_and_counters_stay_exact(tmp_path: Path):
+    one = {
+        "name": "BM_x/8",
+        "run_type": "iteration",
+        "iterations": 5,
+        "real_time": 3,
+        "cpu_time": 3,
+        "big": 2**53 + 1,
+    }
+    about = {"run_name": "BM_x", "run_type": "aggregate", "time_unit": "ns"}
+    big_o = {**about, "name": "BM_x_BigO", "aggregate_name": "BigO", "big_o": "N", "real_coefficient": 1.2}
+    rms = {**about, "name": "BM_x_RMS", "aggregate_name": "RMS", "rms": 0.1}
+    (tmp_path / "x.json").write_text(json.dumps({"context": {}, "benchmarks": [one, big_o, rms]}))
+    (found,) = read(tmp_path / "x.json")
+    assert found.metrics["big"] == 2**53 + 1
+
+
+def test_a_packed_file_is_unpacked(tmp_path: Path):
+    content = (DATA / "pyperf.json").read_bytes()
+    packed = tmp_path / "pyperf.json.gz"
+    packed.write_bytes(gzip.compress(content))
+    assert numbers(read(packed)) == numbers(read(DATA / "pyperf.json"))
+    packed.write_bytes(gzip.compress(content)[:-20])
+    with pytest.raises(FileError, match="is damaged"):
+        read(packed)
+
+
+def test_pyperf_that_only_calibrated(tmp_path: Path):
+    suite = {"version": "1.0", "metadata": {"name": "x"}, "benchmarks": [{"runs": [{"warmups": [[1, 0.1]]}]}]}
+    (tmp_path / "x.json").write_text(json.dumps(suite))
+    (found,) = read(tmp_path / "x.json")
+    assert (found.status, found.reason) == ("error", "it has no values")

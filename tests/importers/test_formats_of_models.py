@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -171,3 +172,28 @@ def test_nccl_tests_of_other_versions(tmp_path: Path):
 def test_triton_difference_of_two_columns_is_left_out(tmp_path: Path):
     (tmp_path / "x.csv").write_text("n,A (ms),B (ms),Diff\n1,2.0,3.0,1.0\n")
     assert [(m.params, m.backend) for m in read(tmp_path / "x.csv")] == [({"n": 1}, "A"), ({"n": 1}, "B")]
+
+
+def test_a_trace_that_ended_in_a_way_not_known_yet_is_an_error(tmp_path: Path):
+    traces = map(json.loads, (DATA / "trace.jsonl").read_text().splitlines())
+    first = next(trace for trace in traces if trace["evaluation"])
+    first["evaluation"] |= {"status": "REWARD_HACK", "performance": None}
+    (tmp_path / "x.jsonl").write_text(json.dumps(first) + "\n")
+    (found,) = read(tmp_path / "x.jsonl")
+    assert (found.status, found.reason) == ("error", "it ended as REWARD_HACK")
+
+
+@pytest.mark.parametrize("label", ["Time (ms)", "Runtime (ms) ", "ms"])
+def test_triton_labels_with_words_around_the_unit(label: str, tmp_path: Path):
+    (tmp_path / "x.csv").write_text(f"n,Torch (native) ({label}),Triton ({label})\n256.0,1.5,0.5\n")
+    assert [(m.backend, m.timing and m.timing.median_us) for m in read(tmp_path / "x.csv")] == [
+        ("Torch (native)", 1500.0),
+        ("Triton", 500.0),
+    ]
+
+
+@pytest.mark.parametrize("before", ["[1,0]<stdout>:", "[1,0]<stdout>: ", "0: "])
+def test_nccl_tests_below_a_launcher_that_labels_its_lines(before: str, tmp_path: Path):
+    text = (DATA / "all_reduce.txt").read_text()
+    (tmp_path / "x.txt").write_text("".join(f"{before}{line}\n" for line in text.splitlines()))
+    assert numbers(read(tmp_path / "x.txt")) == numbers(read(DATA / "all_reduce.txt"))

@@ -64,6 +64,7 @@ def test_detection_says_where_json_is_damaged(name: str, tmp_path: Path):
         (b'{"context": {}, "benchmarks": []}', "holds no result that google-benchmark knows"),
         (b'{"version": "1.0", "benchmarks": []}', "holds no result that pyperf knows"),
         (b'{"devices": null, "benchmarks": []}', "holds no result that nvbench knows"),
+        (b'{"benchmarks": ' + b"9" * 5000 + b"}", "a whole number that is too long"),
         (b"n,A (ms)\n\n", "has no row below its header"),
         (b'{"definition": "x", "workload": {"axes": {}, "uuid": "u"}}\n', "holds no result"),
     ],
