@@ -41,6 +41,13 @@ class Stat(NamedTuple):
     in_exec: bool
 
 
+class Identity(NamedTuple):
+    """A process of this boot, whatever its PID may name later."""
+
+    pid: int
+    start_time: int
+
+
 def boot_id() -> str:
     """An id of the time since this host last booted; "" where the system offers none."""
     try:
@@ -159,6 +166,18 @@ def descendants(pid: int) -> List[int]:
         found += below
         waiting += below
     return found
+
+
+def tree(pid: int) -> List[Identity]:
+    """Who is below `pid`, for `same` later."""
+    entries = (stat(below) for below in descendants(pid))
+    return [Identity(entry.pid, entry.start_time) for entry in entries if entry is not None]
+
+
+def same(who: Identity) -> bool:
+    """Whether exactly this process still runs."""
+    entry = stat(who.pid)
+    return entry is not None and entry.start_time == who.start_time and entry.state not in _DEAD_STATES
 
 
 def end(find: Callable[[], Iterable[int]], grace_s: float = 2.0, kill_s: float = 10.0) -> List[int]:

@@ -23,7 +23,7 @@ from .exits import MemoryKills, describe
 from .paths import RunPaths
 from .script_folder import Folder
 from .script_results import LARGEST_DOCUMENT, JsonLineFilter, Outcome, ResultsError, measurements, read_rows
-from .spawning import WORKER_VARIABLE, execute, payload_python
+from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
 from .wire import dump, native
 
 TERM_GRACE_S = 2.0
@@ -36,6 +36,7 @@ def serve(paths: RunPaths, job: Mapping[str, Any], payload: str) -> None:
     outgoing = int(os.environ.pop("FARBENCH_WORKER_OUT"))
     for fd in (incoming, outgoing):
         os.set_inheritable(fd, False)
+    adopt_orphans()
     runner = _Runner(paths, job, job["payloads"][payload], outgoing)
     signal.signal(signal.SIGTERM, _end)
     runner.send({"type": "ready", "import_s": 0.0, "environment": runner.environment()})
@@ -196,11 +197,14 @@ class _Runner:
         return in_time
 
     def _end_all(self, process: "subprocess.Popen[bytes]") -> None:
-        """End it and everything that it started, also what left its session."""
+        """End it and everything that it started, also what left its session or cleared its environment."""
         if process.poll() is None:
-            procs.end_group(process.pid, grace_s=TERM_GRACE_S)
-            process.wait()
-        procs.end_marked(self._nonce, _mark(self._worker), grace_s=0.0)
+            procs.end(_below, grace_s=TERM_GRACE_S)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)  # where processes cannot be listed
+                process.wait()
+        procs.end(lambda: {*procs.find_marked(self._nonce, _mark(self._worker)), *_below()}, grace_s=0.0)
+        _reap()
 
 
 class _Sink:
@@ -238,6 +242,19 @@ class _Sink:
 def _mark(worker: str) -> bytes:
     """The environment entry that every process of a worker carries."""
     return os.fsencode(f"{WORKER_VARIABLE}={worker}")
+
+
+def _below() -> List[int]:
+    """Every process of the case: this one has no other children, and orphans become its own."""
+    return procs.descendants(os.getpid())
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 def _drain(fd: int) -> None:

@@ -29,6 +29,7 @@ WORKER_VARIABLE = "FARBENCH_WORKER"
 _DEFAULTS = {"PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"}
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 _OOM_SCORE = b"500"
 
 
@@ -93,6 +94,13 @@ def name_process(name: str) -> None:
     libc = _libc()
     if libc is not None:
         libc.prctl(_PR_SET_NAME, encoded(name), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """From now on, whatever loses its parent below this process becomes its own child, wherever Linux offers that."""
+    libc = _libc()
+    if libc is not None:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Forked:

@@ -58,6 +58,7 @@ class Worker:
         self._escalate_at = float("inf")
         self._give_up_at = float("inf")
         self._signals: List[signal.Signals] = []
+        self._tree: List[procs.Identity] = []  # what was below it when it was told to end
 
     def start(self, launch: Launch) -> None:
         """Start the process. `launch` gets our marks for its environment, the descriptor for what it prints, and those
@@ -100,6 +101,7 @@ class Worker:
         self.stopping = True
         self._signals = [signal.SIGTERM, signal.SIGKILL]
         self._escalate_at = time.monotonic() + (EXIT_GRACE_S if politely else 0.0)
+        self._note_tree()
         if politely and not self._outgoing:
             self._close("in")
         self.tick(time.monotonic())
@@ -109,7 +111,8 @@ class Worker:
         if self.returncode is None:
             self._look()
         if self.returncode is None and now >= self._escalate_at and self._signals:
-            self._signal_group(self._signals.pop(0))
+            self._note_tree()
+            self._signal_tree(self._signals.pop(0))
             self._escalate_at = now + TERM_GRACE_S
             self._look()
         if self.returncode is not None and not self.gone:
@@ -168,16 +171,29 @@ class Worker:
         if self._give_up_at == float("inf"):
             self._give_up_at = now + LEFTOVERS_S
         mark = encoded(f"{WORKER_VARIABLE}={self.name}")
-        left = procs.find_marked(self._nonce, mark)
+        # Marked ones wherever they went, and of its tree also those that cleared their environment.
+        left = {*procs.find_marked(self._nonce, mark), *self._running_tree()}
         for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                pass  # gone meanwhile, or not ours
+            _signal(pid, signal.SIGKILL)
         if not left or now >= self._give_up_at:
             self.gone = True
             self.drain()
             self._close_all()
+
+    def _note_tree(self) -> None:
+        """Remember what is below it: once it is dead, nobody can tell whose these were."""
+        if self.pid:
+            known = set(self._tree)
+            self._tree += [each for each in procs.tree(self.pid) if each not in known]
+
+    def _running_tree(self) -> List[int]:
+        return [each.pid for each in self._tree if procs.same(each)]
+
+    def _signal_tree(self, number: signal.Signals) -> None:
+        for pid in self._running_tree():
+            if pid != self.pid:
+                _signal(pid, number)
+        self._signal_group(number)
 
     def _signal_group(self, number: signal.Signals) -> None:
         try:
@@ -256,6 +272,13 @@ class Worker:
         for name in list(self._fds):
             self._close(name)
         self.log.close()
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # gone meanwhile, or not ours
 
 
 def _message(line: bytes) -> Dict[str, Any]:

@@ -54,6 +54,10 @@ def behave(action, case, backend):
         )
         note("strays", str(child.pid))
         time.sleep(600)
+    elif action == "bare stray":
+        child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, env={})
+        note("strays", str(child.pid))
+        time.sleep(600)
     elif action == "secret":
         sys.stdout.write("the token is " + os.environ["TOKEN"][:5])
         sys.stdout.flush()

@@ -84,8 +84,10 @@ def test_a_timeout_ends_a_worker_that_ignores_sigterm(host: Host) -> None:
     assert (found["c1/b"]["status"], found["c1/b"]["attempt"]) == ("ok", 2)
 
 
-def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host) -> None:
-    case = does("c1", a="stray")
+@pytest.mark.parametrize("action", ["stray", "bare stray"])
+def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host, action: str) -> None:
+    """Also one that has nothing of us in its environment."""
+    case = does("c1", a=action)
     case["timeout_s"] = 1
     assert host.run([case])["c1/a"]["status"] == "timeout"
     (pid,) = host.trace("strays")

@@ -292,6 +292,19 @@ def test_leftovers_of_a_script_are_ended_and_do_not_hold_it_up(host: Host) -> No
     assert not runs(int(record["metrics"]["pid"]))
 
 
+@pytest.mark.parametrize("end", ["pass", "time.sleep(600)"], ids=["ends", "is late"])
+def test_leftovers_that_have_nothing_of_us_in_their_environment_are_ended_too(host: Host, end: str) -> None:
+    script(host, f"""
+        import os, subprocess, time
+        # A daemon: twice forked, in a session of its own, with an empty environment.
+        subprocess.run(["/bin/sh", "-c", 'setsid sleep 600 & echo $! > "$0"', os.environ["TRACES"] + "/pid"], env={{}})
+        print('{{"time_us": 5}}', flush=True)
+        {end}
+        """)  # fmt: skip
+    host.run([{**case(), "timeout_s": 1.0}])
+    assert not runs(int(host.trace("pid")[0]))
+
+
 def test_cancelling_ends_a_running_script(host: Host) -> None:
     script(host, """
         import os, signal, time
