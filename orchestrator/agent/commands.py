@@ -110,7 +110,8 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     paths = _existing(command, context)
     request(paths, {"type": "cancel"})
     deadline = time.monotonic() + CANCEL_PATIENCE_S
-    while lock.is_held(paths) and time.monotonic() < deadline:
+    who = read_json(paths.identity)
+    while lock.is_held(paths) and time.monotonic() < deadline and not procs.is_stopped(who):
         time.sleep(0.02)
     fd = lock.acquire(paths, wait_s=0.5)
     if fd is None:
@@ -125,7 +126,7 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
 
 
 def _put_down(paths: RunPaths) -> int:
-    """End an agent that does not react, and take its lock."""
+    """End an agent that does not react, or cannot (SIGSTOP), and take its lock."""
     who = read_json(paths.identity)
     if isinstance(who, dict) and procs.is_alive(who):
         os.kill(int(who["pid"]), 9)

@@ -22,6 +22,7 @@ NONCE_VARIABLE = "FARBENCH_NONCE"
 _PROC = "/proc"
 _CGROUP = "/sys/fs/cgroup"
 _DEAD_STATES = ("Z", "X", "x")
+_STOPPED_STATES = ("T", "t")
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the kernel's include/linux/sched.h
 _EXEC_TRIES = 200
 _EXEC_PAUSE_S = 0.005
@@ -105,6 +106,14 @@ def is_alive(who: Mapping[str, Any]) -> bool:
         return False
     entry = stat(pid)
     return entry is None or entry.state not in _DEAD_STATES
+
+
+def is_stopped(who: Any) -> bool:
+    """Whether this process lives and has been stopped (SIGSTOP, a debugger): it reacts to nothing then."""
+    if not isinstance(who, dict) or not is_alive(who):
+        return False
+    entry = stat(who["pid"])
+    return entry is not None and entry.state in _STOPPED_STATES
 
 
 def all_pids() -> List[int]:

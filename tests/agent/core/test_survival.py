@@ -9,10 +9,11 @@ import os
 import signal
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.agent import procs
+from orchestrator.agent import commands, procs
 from orchestrator.launch.bundle import agent_bundle
 
 from .conftest import Host, does, item, measurements, runs, wait_until
@@ -139,6 +140,30 @@ def test_cancelling_a_run_whose_agent_was_killed_ends_it_properly(host: Host) ->
     assert host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")["measurements"] == 0
     status = host.call({"name": "status", "run_id": host.run_id}).expect("status")
     assert status["state"] == "cancelled"
+
+
+def test_cancelling_does_not_wait_for_an_agent_that_is_stopped(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not answer before it is continued, which nobody may ever do; its worker and its lock go with it."""
+    monkeypatch.setattr(commands, "CANCEL_PATIENCE_S", float("inf"))
+    host.launch([does("c1", a="ok"), does("c2", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    worker, agent = int(host.trace("cases")[0].split()[1]), host.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    wait_until(lambda: procs.is_stopped(procs.identity(agent)))
+    reader, writer = os.pipe()
+    context = SimpleNamespace(
+        nonce="n", workdir=str(host.workdir), input_fd=reader, output_fd=writer, pending=b""
+    )
+    commands.dispatch({"name": "cancel", "run_id": host.run_id}, context)
+    answer = json.loads(os.read(reader, 4096).partition(b" ")[2])
+    os.close(reader)
+    os.close(writer)
+    assert answer == {"type": "cancelled", "measurements": 1}
+    assert not runs(agent)
+    assert not runs(worker)
+    assert host.call({"name": "status", "run_id": host.run_id}).expect("status")["state"] == "cancelled"
 
 
 def test_an_open_queue_takes_more_cases_and_gives_back_what_is_asked_for(host: Host) -> None:
