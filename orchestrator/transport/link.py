@@ -68,6 +68,13 @@ class Link:
         self._closed = False  # paramiko looks at this name, which sockets have
         self._silence_s: float | None = None
         self._last_received = time.monotonic()
+        self._allowed_s: float | None = None
+        self._deadline: float | None = None
+
+    def allow(self, seconds: float | None) -> None:
+        """From now on, end the link after `seconds`, whatever arrives, or (None) never for that reason."""
+        self._allowed_s = seconds
+        self._deadline = None if seconds is None else time.monotonic() + seconds
 
     def watch(self, silence_s: float) -> None:
         """From now on, end the link when nothing arrives for `silence_s`; somebody must keep the other side talking."""
@@ -76,6 +83,7 @@ class Link:
 
     def recv(self, size: int) -> bytes:
         """As `socket.recv`; raises `LinkBroken`."""
+        self._check_deadline()
         if not self._ahead:
             try:
                 data = self._stream.recv(READ_AHEAD_BYTES)
@@ -99,6 +107,7 @@ class Link:
 
     def send(self, data: bytes) -> int:
         """As `socket.send`; raises `LinkBroken`, so that a full buffer does not block a writer for ever."""
+        self._check_deadline()
         try:
             return self._stream.send(data)
         except TimeoutError:
@@ -115,6 +124,10 @@ class Link:
         self._stream.close()
         if self._on_close is not None:
             self._on_close()
+
+    def _check_deadline(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise LinkBroken(f"not done within {self._allowed_s:g} s")
 
     def _check_silence(self) -> None:
         if self._silence_s is not None and time.monotonic() - self._last_received > self._silence_s:

@@ -20,6 +20,8 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 WINDOW_BYTES = 8 * 1024 * 1024
 """What may be on its way on one channel: 80 MB/s over a round trip of 100 ms (paramiko's 2 MiB: 20 MB/s)."""
+MAX_PACKET_BYTES = 1024 * 1024
+"""Many times what a host may send us: a length beyond it is wrong, and would be waited for in vain."""
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 _CERTIFICATE_ALGORITHMS = (
     "ssh-ed25519-cert-v01@openssh.com", "ecdsa-sha2-nistp256-cert-v01@openssh.com",
@@ -45,6 +47,8 @@ class Session(paramiko.Transport):
         self.farewell: str | None = None
         """The message with which the host disconnected."""
         self.turns = Turns()
+        self._read_all = self.packetizer.read_all
+        self.packetizer.read_all = self._read_bounded  # type: ignore[assignment, method-assign, unused-ignore]
         ciphers = self.get_security_options().ciphers
         fast = [cipher for cipher in _FAST_CIPHERS if cipher in ciphers]
         self.get_security_options().ciphers = (*fast, *(cipher for cipher in ciphers if cipher not in fast))
@@ -115,6 +119,21 @@ class Session(paramiko.Transport):
         message.add_string("keepalive@openssh.com")
         message.add_boolean(True)
         self._send_message(message)
+
+    def _read_bounded(self, n: int, check_rekey: bool = False) -> bytes:
+        if n > MAX_PACKET_BYTES:
+            raise paramiko.SSHException(f"a packet of {n} bytes, which no host sends")
+        return self._read_all(n, check_rekey)  # type: ignore[no-untyped-call, unused-ignore]
+
+    def _check_banner(self) -> None:
+        # paramiko bounds each line of a banner, and of the key exchange only the first packet.
+        self.link.allow(self.banner_timeout)
+        super()._check_banner()  # type: ignore[misc]
+        self.link.allow(self.handshake_timeout)
+
+    def _parse_newkeys(self, message: Message) -> None:
+        super()._parse_newkeys(message)  # type: ignore[misc]
+        self.link.allow(None)
 
     def _ending(self, channel: Any) -> Ending:
         return channel.transport.ending if isinstance(channel.transport, Voice) else Ending()

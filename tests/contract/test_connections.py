@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,58 @@ def test_a_host_that_falls_silent_while_it_connects(
     spec = sshd.spec(port=mute(greeting), transport=transport, ssh_config=tmp_path / "config")
     with pytest.raises(HostUnreachable) as caught:
         connections.transport(spec).connect()
+    assert caught.value.step == step
+
+
+@pytest.mark.parametrize("transport", ["ssh", "openssh"])
+def test_a_host_that_falls_silent_in_the_middle_of_the_key_exchange(
+    transport: str, sshd: Sshd, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.transport.ssh.HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("orchestrator.transport.openssh_master.HANDSHAKE_TIMEOUT_S", 0.5)
+    with SlowLink((sshd.address, sshd.port)) as link:
+        sshd.known_hosts.write_text(f"[127.0.0.1]:{link.port} {sshd.host_public_key}\n")
+        link.stall_after(
+            lambda counts: counts.received > 1000
+        )  # what the host can do has come, its key has not
+        (sshd.folder / "config").write_text("Host *\n  ConnectTimeout 1\n")
+        spec = sshd.spec(port=link.port, transport=transport, ssh_config=sshd.folder / "config")
+        with pytest.raises(HostUnreachable) as caught:
+            connections.transport(spec).connect()
+    assert caught.value.step == "key exchange"
+
+
+@pytest.mark.parametrize(
+    ("greeting", "drop", "step"),
+    [
+        (b"", b"x", "banner"),
+        (b"", b"hello\r\n", "banner"),
+        (b"SSH-2.0-x\r\n", b"\0\0\0\x0c\x0a\2" + b"\0" * 10, "key exchange"),  # messages to be ignored
+    ],
+    ids=["a line without end", "lines without end", "messages without end"],
+)
+def test_a_host_that_talks_without_end_while_it_connects(
+    greeting: bytes, drop: bytes, step: str, sshd: Sshd, connections: Connections,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("orchestrator.transport.ssh.HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(openings, "RETRY_FOR_S", 0.0)
+    (tmp_path / "config").write_text("Host *\n  ConnectTimeout 1\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(greeting)
+                    while True:
+                        connection.sendall(drop)
+                        time.sleep(0.02)
+
+        threading.Thread(target=serve, daemon=True).start()
+        spec = sshd.spec(port=server.getsockname()[1], ssh_config=tmp_path / "config")
+        with pytest.raises(HostUnreachable) as caught:
+            connections.transport(spec).connect()
     assert caught.value.step == step
 
 

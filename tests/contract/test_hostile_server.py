@@ -63,6 +63,7 @@ def attempt(spec: Spec, environ: dict[str, str]) -> str:
 @example(at=0, flip=1, cut=False)
 @example(at=45, flip=255, cut=False)  # in the length of the first packet
 @example(at=1000, flip=1, cut=True)
+@example(at=1241, flip=33, cut=True)  # the host's key lacks a byte, which both sides would wait for
 def test_a_byte_that_arrives_as_another(
     at: int,
     flip: int,
@@ -103,6 +104,7 @@ GREETINGS = st.binary(max_size=300) | st.binary(max_size=300).map(lambda tail: b
 @example(said=b"SSH-1.5-old\r\n")
 @example(said=b"SSH-2.0-\x1b[31mred\r\n" + b"\0" * 64)
 @example(said=b"SSH-2.0-x\r\n" + b"\xff\xff\xff\xff" + b"a" * 60)
+@example(said=b"SSH-2.0-x\r\n" + b"\0\x10\0\1" + b"a" * 60)  # longer than any packet may be
 @example(said=b"x" * 300)
 @example(said=FAREWELL)
 def test_a_server_that_says_anything(
