@@ -3,6 +3,7 @@
     python benchmarks/gpu_checks.py reference     # our NVFP4 swizzle and dequantiser against flashinfer's
     python benchmarks/gpu_checks.py refusals DIR/gemm_fp4.py   # FP4 calls bind to the installed signatures and reach the library
     python benchmarks/gpu_checks.py times         # cold GPU times measured without farbench, to hold its numbers against
+    python benchmarks/gpu_checks.py cupti         # CUPTI as a timer: agrees with the graph, leaves its time as it was, and its cost
 
 Each prints one JSON object a line, and exits with 1 when a check does not hold.
 """
@@ -13,6 +14,7 @@ import inspect
 import json
 import statistics
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -198,11 +200,69 @@ def times() -> bool:
     return True
 
 
+def cupti() -> bool:
+    """The harness's CUPTI timer beside its graph, which is timed before and after CUPTI recorded anything."""
+    import torch
+    from harness import Call, Device, cuda, kernel_trace, ring, stats, timers, verdicts
+
+    device = Device("GPU", torch.cuda.get_device_capability(), "cuda:0")
+    good = True
+    for m, n, k in ((16, 2048, 6144), (1024, 2048, 6144), (4096, 2048, 6144)):
+        a, b = (torch.randn(rows, k, device="cuda", dtype=torch.bfloat16) for rows in (m, n))
+        call = Call(
+            run=lambda inputs, out: torch.mm(inputs[0], inputs[1].t(), out=out),
+            inputs=(a, b),
+            make_out=lambda m=m, n=n: torch.empty(m, n, device="cuda", dtype=torch.bfloat16),
+            reference=lambda: None,
+        )
+        rotation = ring.cold(call, device, ring.make_out(call))
+        _, issue_us = timers.host_cost(call, rotation)
+        flush = cuda.L2Flush(device.torch_device)
+        estimate_us = stats.median(timers.EventsTimer(call, rotation, flush, issue_us).take(1.0))
+        graph = timers.GraphTimer(call, rotation, estimate_us)
+        before_us = stats.median(graph.take(20.0))
+        began = time.perf_counter()
+        try:
+            tracer = kernel_trace.tracer()
+            traced = timers.CuptiTimer(call, rotation, flush, issue_us, estimate_us, tracer)
+            start_s, began = time.perf_counter() - began, time.perf_counter()
+            samples = traced.take(10.0)
+        except (kernel_trace.Unusable, RuntimeError) as error:
+            say(check="cupti", unusable=str(error))
+            return False
+        turn_s = time.perf_counter() - began
+        after_us = stats.median(graph.take(20.0))
+        agree = not verdicts.timers_disagree(before_us, stats.median(samples))
+        undisturbed = abs(after_us / before_us - 1) < 0.03
+        good = good and agree and undisturbed
+        say(
+            check="cupti",
+            m=m,
+            n=n,
+            k=k,
+            agree=agree,
+            undisturbed=undisturbed,
+            cupti_us=round(stats.median(samples), 3),
+            samples=len(samples),
+            graph_us=round(before_us, 3),
+            graph_after_us=round(after_us, 3),
+            start_s=round(start_s, 3),
+            turn_s=round(turn_s, 3),
+        )
+    return good
+
+
 if __name__ == "__main__":
     which = sys.argv[1] if len(sys.argv) > 1 else ""
     if which == "refusals" and len(sys.argv) < 3:
         sys.exit("refusals needs the rendered script: farbench render examples/fp4-gemm-glm5.yaml -o DIR")
-    done = {"reference": reference, "refusals": lambda: refusals(sys.argv[2]), "times": times}.get(which)
+    checks = {
+        "reference": reference,
+        "refusals": lambda: refusals(sys.argv[2]),
+        "times": times,
+        "cupti": cupti,
+    }
+    done = checks.get(which)
     if done is None:
         sys.exit(__doc__)
     sys.exit(0 if done() else 1)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from . import arrays
+from .declare import Call
 
 # Cosine that a right kernel reaches with this output dtype, inputs taken as they are (after any quantisation).
 DEFAULT_MIN_COSINE = {"float64": 1 - 1e-9, "float32": 0.99999, "float16": 0.9995, "bfloat16": 0.999}
@@ -88,6 +89,11 @@ class Comparison:
             "reference": reference,
             "float_cosine": float_cosine,
         }
+
+
+def compared_value(call: Call, output: Any) -> Any:
+    """What of an output is held against the reference: None when there is no array in it."""
+    return call.value(output) if call.value is not None else next(arrays.leaves(output), None)
 
 
 def compare(output: Any, reference: Any) -> Comparison:

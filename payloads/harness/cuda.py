@@ -43,6 +43,14 @@ def facts() -> Dict[str, Any]:
     }
 
 
+def runtime_version() -> Optional[str]:
+    """The CUDA version that torch is built for."""
+    import torch
+
+    version: Optional[str] = torch.version.cuda
+    return version
+
+
 def l2_bytes() -> int:
     """Size of the L2 cache."""
     import torch

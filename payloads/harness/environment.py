@@ -17,6 +17,8 @@ ALWAYS = (
     "torch",
     "numpy",
     "triton",
+    "cupti-python",
+    "nvidia-cuda-cupti",
     "nvidia-cublas",
     "nvidia-cublas-cu12",
     "nvidia-cudnn-cu12",

@@ -4,6 +4,7 @@
 |----------|-----|--------------------------------------------------------------------------------------------------|
 | `graph`  | GPU | one replay of a graph of many calls over the ring, between events, over the number of calls       |
 | `events` | GPU | one call between events: cache evicted first (cold), launch latency hidden behind a blocking kernel |
+| `cupti`  | GPU | one call, from its first kernel's start to its last one's end by the device's own time stamps     |
 | `host`   | CPU | one call (or a few, when it is short) by the monotonic clock                                     |
 """
 
@@ -16,6 +17,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import cuda, stats
 from .declare import Call
 from .gang import SOLO, Gang
+from .kernel_trace import Tracer
 from .ring import Ring
 
 # A sample should be long against the resolution of its clock and the gaps around it.
@@ -169,6 +171,41 @@ class EventsTimer(Timer):
         cost_us = self._gang.decide(warm[-1] + 2 * self._issue_us + 100.0)
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / cost_us)))
         return cuda.time_each(self._once, count, self._before)
+
+
+class CuptiTimer(Timer):
+    """Times single eager calls by CUPTI's records of their kernels. With a cold ring the L2 cache is evicted before each."""
+
+    name = "cupti"
+
+    def __init__(
+        self,
+        call: Call,
+        ring: Ring,
+        flush: Optional[Callable[[], None]],
+        issue_us: float,
+        estimate_us: float,
+        tracer: Tracer,
+        gang: Gang = SOLO,
+    ) -> None:
+        """`estimate_us` must be the same on all ranks."""
+        self.tracer = tracer
+        self._call = call
+        self._ring = ring
+        self._flush = flush
+        self._issue_us = issue_us
+        self._gang = gang
+        self._cost_us = estimate_us + 4 * issue_us + 100.0
+
+    def _once(self) -> None:
+        inputs, out = self._ring.next()
+        self._call.run(inputs, out)
+
+    def take(self, budget_ms: float) -> List[float]:
+        """As `Timer.take`."""
+        cuda.time_each(self._once, 3, self._flush)
+        count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / self._cost_us)))
+        return self.tracer.spans_us(self._once, self._gang.decide(count), self._issue_us, self._flush)
 
 
 def back_to_back(call: Call, ring: Ring, issue_us: float, estimate_us: float, samples: int = 5) -> float:

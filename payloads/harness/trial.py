@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from . import accuracy, arrays, cuda, ring, stats, timers, verdicts
+from . import accuracy, arrays, gpu_timing, ring, stats, timers
 from .declare import Backend, Call
 from .device import Device
 from .gang import SOLO, Gang
@@ -103,7 +103,7 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     del first_output
     output = call.run(call.inputs, out)
     trial.synchronize()
-    result = compared_value(call, output)
+    result = accuracy.compared_value(call, output)
     if result is None:
         return "the call returned no array"
     limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
@@ -119,11 +119,6 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     return objection
 
 
-def compared_value(call: Call, output: Any) -> Any:
-    """What of an output is held against the reference: None when there is no array in it."""
-    return call.value(output) if call.value is not None else next(arrays.leaves(output), None)
-
-
 def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:
     """Give a correct trial its ring and timer. `crossed` remembers which (backend, shape class) were cross-checked."""
     call = trial.call
@@ -136,105 +131,9 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     if rotation.note:
         trial.notes.append(rotation.note)
     if trial.on_gpu:
-        _prepare_gpu_timer(trial, settings, asked, crossed, rotation, output)
+        gpu_timing.prepare(trial, settings, asked, crossed, rotation, output)
     else:
         trial.timer = timers.HostTimer(call, rotation, trial.gang)
         if rotation.cache == "cold":
             hot = timers.HostTimer(call, ring.hot(call), trial.gang)
             trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
-
-
-def _prepare_gpu_timer(
-    trial: Trial,
-    settings: Settings,
-    asked: Mapping[str, Any],
-    crossed: Set[Any],
-    rotation: ring.Ring,
-    output: Any,
-) -> None:
-    call, gang = trial.call, trial.gang
-    trial.extra.update(_allocations(trial, rotation))
-    trial.host_us, issue_us = gang.decide(timers.host_cost(call, rotation, gang=gang))
-    flush = cuda.L2Flush(trial.device.torch_device) if rotation.cache == "cold" else None
-    by_events = timers.EventsTimer(call, rotation, flush, issue_us, gang)
-    estimate_us = gang.decide(stats.median(by_events.take(1.0)))
-    trial.timer = by_events
-    if settings.timer in ("cupti", "host"):
-        trial.notes.append("timer {} is not used for GPU work: measured by graph".format(settings.timer))
-    if settings.timer == "events":
-        return
-    try:
-        by_graph = gang.together(lambda: timers.GraphTimer(call, rotation, estimate_us, gang))
-    except Exception as error:  # noqa: BLE001 - whatever a library does not stand in a capture, events can still time it
-        trial.device.synchronize()  # raises if the failed capture broke more than itself
-        trial.notes.append(
-            "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
-        )
-        return
-    objection = gang.first_objection(_replay_objection(call, by_graph, rotation, output, asked))
-    if objection:
-        trial.notes.append("{}: measured by events".format(objection))
-        return
-    trial.timer = by_graph
-    shape_class = (
-        trial.backend.name,
-        call.precision,
-        len(rotation.sets).bit_length(),
-        int(estimate_us).bit_length(),
-    )
-    if shape_class not in crossed and call.captured is None:
-        crossed.add(shape_class)
-        _cross_check(trial, by_graph, rotation, issue_us, estimate_us)
-        if trial.disagreement:
-            crossed.discard(shape_class)  # until they agree, every measurement of the class is checked
-    if rotation.cache == "cold":
-        hot = timers.GraphTimer(call, ring.hot(call), estimate_us, gang)
-        trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
-
-
-def _allocations(trial: Trial, rotation: ring.Ring) -> Dict[str, int]:
-    """How often one warm call allocates: blocks from torch's allocator (1 where the library allocates its output), and
-    segments from the driver, which stall the device."""
-    before = cuda.allocations()
-    inputs, out = rotation.next()
-    kept = trial.call.run(inputs, out)
-    trial.synchronize()
-    after = cuda.allocations()
-    del kept
-    found = {"allocations_per_call": after[0] - before[0]}
-    if after[1] - before[1]:
-        found["driver_allocations_per_call"] = after[1] - before[1]
-    return found
-
-
-def _replay_objection(
-    call: Call, graph: timers.GraphTimer, rotation: ring.Ring, eager: Any, asked: Mapping[str, Any]
-) -> Optional[str]:
-    """Whether a replay does the work: outputs are poisoned, one replay must write them all as the eager call did."""
-    expected = compared_value(call, eager)
-    if expected is None:
-        return None
-    if call.restore is None:
-        arrays.poison(graph.outputs)
-    else:
-        expected = arrays.clone(expected)  # it lies in the inputs
-        for inputs, _ in rotation.sets:
-            call.restore(inputs)
-    graph.replay()
-    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(expected))
-    count = len(graph.outputs)
-    for index in sorted({0, count // 2, count - 1}):
-        got = compared_value(call, graph.outputs[index])
-        if accuracy.compare(got, expected).objection(limits):
-            return "kernels escape the graph's capture (a replay does not give the eager output)"
-    return None
-
-
-def _cross_check(
-    trial: Trial, graph: timers.GraphTimer, rotation: ring.Ring, issue_us: float, estimate_us: float
-) -> None:
-    """Hold the graph's time against the same calls queued back to back."""
-    graph_us = stats.median(graph.take(3.0))
-    eager_us = timers.back_to_back(trial.call, rotation, issue_us, estimate_us)
-    trial.extra["cross_check_us"] = {"graph": graph_us, "back_to_back": eager_us}
-    trial.disagreement = trial.gang.decide(verdicts.timers_disagree(graph_us, eager_us))

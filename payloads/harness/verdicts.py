@@ -6,7 +6,7 @@
 | `noisy`           | the median's interval is wider than ±2% (or ±4 times the sweep's target)           | suspect |
 | `noisy`           | the rounds' medians differ by more than 10%                                        | suspect |
 | `noisy`           | the interval is wider than ±25%                                                    | invalid |
-| `timers_disagree` | graph replay and back-to-back calls differ by more than 15% and more than 2 µs     | suspect |
+| `timers_disagree` | graph replay and another timer differ by more than 15% and more than 2 µs          | suspect |
 | `throttled`       | a thermal or hardware slowdown; or the power cap and a falling SM clock            | suspect |
 | `contended`       | another process had a compute context on the device                                | suspect |
 | `clock_offset`    | the SM clock differs by more than 5% from another backend's of the case, uncapped  | suspect |

@@ -19,13 +19,16 @@ class FakeGpu:
         self.allocated = 0
         self.slept = 0
         self.launches = 0
+        self.record = None  # where CUPTI's records go: (kind, name, start_us, end_us, number of the launch)
 
-    def launch(self, us, effect, escapes=False):
+    def launch(self, us, effect, escapes=False, name="kernel", kind=10):
         self.launches += 1
         if self.dead:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if self.capturing is None:
             self.clock_us += us
+            if self.record is not None:
+                self.record(kind, name, self.clock_us - us, self.clock_us, self.launches)
             effect()
         elif self.refuses_capture:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
@@ -73,7 +76,7 @@ class FakeGpu:
 
         def sleep(cycles):
             gpu.slept += 1
-            gpu.clock_us += cycles / 2000.0
+            gpu.launch(cycles / 2000.0, lambda: None, name="spin_kernel(long)")
 
         def synchronize():
             if gpu.dead:
