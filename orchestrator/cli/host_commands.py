@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -113,18 +114,25 @@ def gc(
     (spec,) = select(load_hosts(hosts_file), names=(host,))
     with Connections(environ=os.environ, warn=warn) as connections:
         runs = Archive(archive).runs()
+        unfinished = [run.run_id for run in runs if not run.is_committed]
         answer = Dialogue(connections.transport(spec), spec).gc(
             dry_run=not yes,
-            keep=[*(keep or ()), *(run.run_id for run in runs if not run.is_committed)],
+            keep=[*(keep or ()), *unfinished],
             home=None if everything else [run.run_id for run in runs if run.is_committed],
         )
     if as_json:
-        document = {"host": spec.name, "dry_run": not yes, "removed": answer.removed, "bytes": answer.bytes}
-        print_json(document)
+        print_json({"host": spec.name, "dry_run": not yes, **asdict(answer)})
         return
     for thing in answer.removed:
         what = f"{thing.get('kind', 'thing')} {thing.get('name', '')}: {thing.get('reason', '')}"
         out().print(Text(visible(what)), soft_wrap=True)
+    for run in answer.kept:
+        name, reason = str(run.get("run_id", "")), str(run.get("reason", ""))
+        if name.partition(".")[0] in unfinished:
+            reason = "it is open in this archive; `farbench attach` or `farbench resume` brings it home"
+        say(visible(f"run {name} stays: {reason}"))
+    for problem in answer.problems:
+        warn(visible(problem))
     mib = answer.bytes / 2**20
     if not answer.removed:
         say(f"{spec.name}: nothing to remove")

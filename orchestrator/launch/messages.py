@@ -159,10 +159,13 @@ class RunList:
 
 @dataclass(frozen=True)
 class Collected:
-    """What garbage collection removed (or would remove) on the host, and how much room that makes."""
+    """What garbage collection removed (or would remove) on the host, how much room that makes, which ended runs it left
+    alone and why, and what went wrong."""
 
     removed: list[dict[str, Any]]
     bytes: Size
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

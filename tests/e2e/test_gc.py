@@ -22,10 +22,13 @@ def test_results_that_are_not_home_yet_stay_on_the_host(laptop: Laptop, host: Ss
     wait_for(lambda: '"agent_finished"' in (folder / "events.jsonl").read_text(), "the end of the run")
     wait_for(lambda: not list(folder.glob("*.sock")), "quiet")
 
-    assert laptop.farbench("gc", "h1", "--yes").code == 0
+    here = laptop.farbench("gc", "h1", "--yes")
+    assert here.code == 0
+    assert f"run {run_id} stays: it is open in this archive" in here.stderr
     assert folder.is_dir()
     elsewhere = laptop.farbench("gc", "h1", "--yes", "--archive", str(tmp_path / "another"))
     assert elsewhere.code == 0
+    assert f"run {run_id} stays: its results are not in the archive of who asks" in elsewhere.stderr
     assert folder.is_dir()
 
     assert laptop.farbench("attach", run_id, "--json").json()["counts"] == {"ok": 2}
@@ -33,3 +36,17 @@ def test_results_that_are_not_home_yet_stay_on_the_host(laptop: Laptop, host: Ss
     assert gone.code == 0, gone.stderr
     assert run_id in [thing["name"] for thing in gone.json()["removed"]]
     assert not folder.exists()
+
+
+def test_what_cannot_be_cleaned_up_is_said(laptop: Laptop, host: Sshd) -> None:
+    laptop.hosts(host, devices={"cpu": 1})
+    runs = host.home / "farbench" / "runs"
+    runs.parent.mkdir()
+    (host.home / "elsewhere").mkdir()
+    runs.symlink_to(host.home / "elsewhere")
+    done = laptop.farbench("gc", "h1", "--yes")
+    assert done.code == 0
+    assert f"warning: {runs} is a link: left alone" in done.stderr
+    assert laptop.farbench("gc", "h1", "--json").json() == {
+        "host": "h1", "dry_run": True, "removed": [], "bytes": 0, "kept": [], "problems": [f"{runs} is a link: left alone"],
+    }  # fmt: skip
