@@ -61,6 +61,7 @@ def export_run(archive: Archive, folder: RunFolder, output: Path) -> int:
             f"run {folder.run_id} is still open, and what it lacks now it would lack for ever: "
             "follow it with `farbench attach`, or end it with `farbench cancel`, then export it"
         )
+    archive.bring(folder, everything=True)
     _require_sound(folder)
     said = notes.read_notes(archive, folder.run_id)
     try:

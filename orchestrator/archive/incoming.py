@@ -27,6 +27,7 @@ def workshop(archive: Archive) -> Iterator[Archive]:
     """A small archive of its own on the same file system, to make a run in; gone with whatever is left in it.
 
     Raises `ArchiveError` where the archive cannot be written."""
+    archive.require_folder()
     try:
         folder, held = _own_folder(archive)
     except OSError as error:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import duckdb
 
 from orchestrator.archive import columns
+from orchestrator.archive.objects import CONFIG, gist
 from orchestrator.archive.sources import Sources, collect
 from orchestrator.archive.store import Archive
 from orchestrator.errors import UsageError
@@ -54,15 +55,18 @@ def ask(archive: Archive, sql: str, take: Callable[[duckdb.DuckDBPyConnection, l
             return _answer(sources, sql, take)
         except duckdb.Error as error:
             if isinstance(error, _MISTAKES) or not sources.leave_out_damaged():
-                raise _refusal(error) from None
+                raise _refusal(error, sources) from None
         try:
             return _answer(sources, sql, take)
         except duckdb.Error as error:
-            raise _refusal(error) from None
+            raise _refusal(error, sources) from None
 
 
-def _refusal(error: duckdb.Error) -> UsageError:
-    return UsageError(f"the query failed: {str(error).rstrip()}")
+def _refusal(error: duckdb.Error, sources: Sources) -> UsageError:
+    said = str(error).rstrip()
+    if sources.archive.mirror is not None and not isinstance(error, _MISTAKES):
+        said = gist(error)
+    return UsageError(f"the query failed: {said}")
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, sql: str, take: Callable[[], T]) -> T:
@@ -102,12 +106,8 @@ def _rows(connection: duckdb.DuckDBPyConnection, warnings: list[str]) -> Table:
 
 
 def _answer(sources: Sources, sql: str, take: Callable[[duckdb.DuckDBPyConnection, list[str]], T]) -> T:
-    config: dict[str, Any] = {
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",
-    }
-    with duckdb.connect(":memory:", config=config) as connection:
+    with duckdb.connect(":memory:", config=CONFIG) as connection:
+        sources.archive.prepare(connection)
         _define_views(connection, sources)
         _forbid_writing(connection, sources)
         _require_reading(connection, sql)
@@ -126,7 +126,7 @@ def _define_views(connection: duckdb.DuckDBPyConnection, sources: Sources) -> No
     if sources.jsonl is not None or not sources.parquet:
         parts.append("SELECT * FROM unfinished")
     if sources.parquet:
-        files = ", ".join(columns.text(str(path)) for path in sources.parquet)
+        files = ", ".join(columns.text(sources.archive.address(path)) for path in sources.parquet)
         parts.append(f"SELECT * FROM read_parquet([{files}])")  # noqa: S608 - the paths are literals
     connection.execute(f"CREATE VIEW results AS {' UNION ALL BY NAME '.join(parts)}")
     connection.execute(
@@ -150,7 +150,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, table: str, rows: Sequence[tupl
 
 
 def _forbid_writing(connection: duckdb.DuckDBPyConnection, sources: Sources) -> None:
-    allowed = ", ".join(columns.text(str(path)) for path in sources.parquet)
+    allowed = ", ".join(columns.text(sources.archive.address(path)) for path in sources.parquet)
     connection.execute(f"SET allowed_paths = [{allowed}]")
     connection.execute("SET temp_directory = ''")
     connection.execute("SET enable_external_access = false")

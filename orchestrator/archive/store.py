@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.archive import files, lock
 from orchestrator.archive.document import RunDocument, read_document, write_document
@@ -14,14 +15,31 @@ from orchestrator.archive.openrun import OpenRun
 from orchestrator.archive.paths import COMMITTED, OPEN, RUN_ID, RunFolder
 from orchestrator.errors import ArchiveError
 
+if TYPE_CHECKING:
+    import duckdb
+
+    from orchestrator.archive.mirror import Mirror
+
 _LISTED = 10
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*?)/*")  # a `Path` has one slash left of two
 
 
 class Archive:
-    """The runs under one folder, which need not exist until the first run is created."""
+    """The runs under one folder, which need not exist until the first run is created.
+
+    `s3://bucket/prefix` is an archive that is only read; `path` is then the folder of what was copied of it so far."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.name = str(path)
+        """The archive as people call it."""
+        self.mirror: Mirror | None = None
+        if address := _ADDRESS.fullmatch(self.name):
+            self.name = _address(*address.groups())
+            from orchestrator.archive.mirror import Mirror
+
+            self.mirror = Mirror(self.name, os.environ)
+            self.path = self.mirror.path
 
     def create(
         self, run_id: str, run_document: Mapping[str, Any] | RunDocument, scripts: Mapping[str, bytes]
@@ -29,6 +47,7 @@ class Archive:
         """A new open run, already locked by the caller. It appears whole: document, scripts and lock.
 
         `scripts` maps paths below `scripts/` to contents. Raises `ArchiveError`."""
+        self.require_folder()
         if not RUN_ID.fullmatch(run_id):
             raise ArchiveError(f"{run_id!r} cannot be the id of a run")
         document = RunDocument.model_validate({**_as_mapping(run_document), "run_id": run_id})
@@ -53,6 +72,7 @@ class Archive:
 
     def open_run(self, run_id: str) -> OpenRun:
         """An open run, not locked yet (`OpenRun.lock`). Raises `ArchiveError` when there is none by that id."""
+        self.require_folder()
         folder = RunFolder(self.path / OPEN / run_id)
         if RUN_ID.fullmatch(run_id) and folder.run_json.is_file():
             return OpenRun(folder)
@@ -66,6 +86,7 @@ class Archive:
 
     def scan(self) -> tuple[list[RunFolder], list[Path]]:
         """The runs, newest first, and whatever else lies among them (a damaged or foreign folder)."""
+        self.refresh()
         found: dict[str, RunFolder] = {}
         strays = []
         for kind in (OPEN, COMMITTED):  # a run that moves meanwhile is seen at its new place
@@ -79,9 +100,14 @@ class Archive:
 
     def find(self, text: str) -> RunFolder:
         """The run meant by `latest`, an id or a unique beginning of one. Raises `ArchiveError`, naming candidates."""
+        folder = self._find(text)
+        self.bring(folder)
+        return folder
+
+    def _find(self, text: str) -> RunFolder:
         runs = self.runs()
         if not runs:
-            raise ArchiveError(f"there is no run in the archive {self.path} yet")
+            raise ArchiveError(f"there is no run in the archive {self.name} yet")
         if text == "latest":
             return runs[0]
         matching = [run for run in runs if run.run_id.startswith(text)] if text else []
@@ -90,7 +116,7 @@ class Archive:
             return (exact or matching)[0]
         if matching:
             raise ArchiveError(f"{text!r} is the beginning of {len(matching)} runs:\n{_listing(matching)}")
-        raise ArchiveError(f"there is no run {text!r} in {self.path}; the newest are:\n{_listing(runs)}")
+        raise ArchiveError(f"there is no run {text!r} in {self.name}; the newest are:\n{_listing(runs)}")
 
     def state(self, run: RunFolder, document: RunDocument | None = None) -> str:
         """`running detached finished cancelled lost`. An open run is `running` while a coordinator holds its lock."""
@@ -102,6 +128,37 @@ class Archive:
             return "running"
         return "lost" if document.state == "lost" else "detached"
 
+    def require_folder(self) -> None:
+        """Raises `ArchiveError` for an archive that can only be read, whoever asks."""
+        if self.mirror is not None:
+            raise ArchiveError(
+                f"{self.name} can only be read: name a folder with --archive, and bring what it holds there "
+                f"with `aws s3 sync FOLDER {self.name}`, or any tool that copies files"
+            )
+
+    def refresh(self) -> None:
+        """Where the archive is elsewhere, see what is there now. Raises `ArchiveError`."""
+        if self.mirror is not None:
+            self.mirror.refresh()
+
+    def bring(self, folder: RunFolder, *, everything: bool = False) -> None:
+        """Where the archive is elsewhere, copy the files of a run that reports read, or all. Raises `ArchiveError`."""
+        if self.mirror is not None:
+            self.mirror.bring(folder.path, everything=everything)
+
+    def prepare(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Where the archive is elsewhere, teach a connection to read there. Raises `ArchiveError`."""
+        if self.mirror is not None:
+            self.mirror.objects.prepare(connection)
+
+    def address(self, path: Path) -> str:
+        """What DuckDB is to read for a file of the archive that is never copied."""
+        return str(path) if self.mirror is None else self.mirror.address(path)
+
+    def told(self, words: str) -> str:
+        """A message in which files are named by where they really are."""
+        return words if self.mirror is None else self.mirror.told(words)
+
     def _entries(self, kind: str) -> list[Path]:
         try:
             return list((self.path / kind).iterdir())
@@ -111,6 +168,14 @@ class Archive:
             return []
         except OSError as error:
             raise ArchiveError(f"{self.path / kind} cannot be read: {error.strerror}") from None
+
+
+def _address(scheme: str, rest: str) -> str:
+    if scheme.lower() != "s3" or not rest or set(rest) & set("*?["):
+        raise ArchiveError(
+            f"{scheme}://{rest}: an archive is a folder, or s3://BUCKET/PREFIX (without any of *?[) to read from"
+        )
+    return f"s3://{rest}"
 
 
 def _as_mapping(document: Mapping[str, Any] | RunDocument) -> Mapping[str, Any]:

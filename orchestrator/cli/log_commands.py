@@ -67,7 +67,9 @@ def logs(
 
     if follow and as_json:
         raise UsageError("--follow never ends a JSON document; leave out one of --follow and --json")
-    folder = Archive(archive).find(run)
+    kept = Archive(archive)
+    folder = kept.find(run)
+    kept.bring(folder, everything=True)
     wanted = Wanted(tuple(host or ()), worker, tail, follow)
     with Connections(environ=os.environ, warn=warn) as connections:
         printed = logs_of(folder, wanted, open_transport=connections.transport, tell=warn)
@@ -140,6 +142,8 @@ def pull(
     from orchestrator.archive import Archive
 
     kept = Archive(archive)
+    if output is None:
+        kept.require_folder()
     folder = kept.find(run)
     if output is None and folder.is_committed:
         raise UsageError(

@@ -132,6 +132,7 @@ def resume(
     from orchestrator.run.takeup import claim, take_up
 
     kept = Archive(archive)
+    kept.require_folder()
     folder = kept.find(run)
     opened = claim(kept, folder)
     if opened is None:
@@ -192,6 +193,7 @@ def cancel(
     from orchestrator.run.takeup import stored, tell_hosts_to_cancel
 
     kept = Archive(archive)
+    kept.require_folder()
     folder = kept.find(run)
     outcome = stored(kept, folder)
     unheard = [name for name, (state, _) in outcome.hosts.items() if state != "ok"]

@@ -105,7 +105,7 @@ def _list(kept: Any, names: list[str], tags: list[str], *, as_json: bool) -> Non
     elif listing.runs:
         say(f"no run is tagged {' and '.join(tags)}")
     else:
-        say(f"there is no run in the archive {kept.path} yet")
+        say(f"there is no run in the archive {kept.name} yet")
 
 
 def _annotate(kept: Any, names: list[str], note: str | None, add: list[str], remove: list[str]) -> None:

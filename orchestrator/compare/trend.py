@@ -71,7 +71,7 @@ def history(archive: Archive, case: str, *, backend: str | None = None) -> Histo
     chosen = [time for time in past.times if backend in (None, time.subject.backend)]
     if not chosen:
         known = f" with the backend {backend}; there are {', '.join(backends)}" if backends else ""
-        raise NothingToDo(f"no run in {archive.path} has a time of a case {case!r}{known}")
+        raise NothingToDo(f"no run in {archive.name} has a time of a case {case!r}{known}")
     return History(series_of(chosen), past.warnings)
 
 

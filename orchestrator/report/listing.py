@@ -67,7 +67,7 @@ def list_runs(archive: Archive) -> Listing:
             warnings.append(str(error))
         except OSError as error:
             warnings.append(f"{folder.path}: {error.strerror}")
-    return Listing(tuple(runs), tuple(warnings))
+    return Listing(tuple(runs), tuple(map(archive.told, warnings)))
 
 
 def runs_table(listing: Listing) -> Table:
@@ -102,6 +102,8 @@ def _said(run: RunLine) -> str:
 
 
 def _line(archive: Archive, folder: RunFolder) -> RunLine:
+    if not folder.is_committed:
+        archive.bring(folder)
     document = (read_outline if folder.is_committed else read_document)(folder.run_json)
     counts = document.counts if folder.is_committed else dict(fold_run(folder, document).counts().statuses)
     return RunLine(

@@ -102,7 +102,7 @@ def stored(archive: Archive, folder: RunFolder) -> Outcome:
     return Outcome(
         run_id=folder.run_id,
         state=state,
-        archive=str(folder.path),
+        archive=archive.told(str(folder.path)),
         counts=counts,
         verdicts=verdicts,
         hosts={name: (host.state or "ok", host.error) for name, host in document.hosts.items()},
