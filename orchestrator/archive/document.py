@@ -172,4 +172,8 @@ def _read(path: Path, bytes_of: Callable[[BinaryIO], bytes]) -> RunDocument:
             f"{path}: was written by a newer farbench (format {document.schema_version}, "
             f"this one reads up to {DOCUMENT_VERSION}); upgrade farbench to read it"
         )
+    if document.run_id != path.parent.name:  # its results say so too, and would count twice
+        raise ArchiveError(
+            f"{path}: is of another run, {document.run_id!r:.80}: a copied folder under another name is no run"
+        )
     return document

@@ -180,11 +180,9 @@ def _hashed(chunks: Iterable[bytes], update: Callable[[bytes], object]) -> Itera
 
 def _require_run(folder: RunFolder) -> None:
     try:
-        document = read_document(folder.run_json)
+        read_document(folder.run_json)
     except ArchiveError as error:
         raise _Wrong(str(error).replace(f"{folder.path}/", "its ")) from None
-    if document.run_id != folder.run_id:
-        raise _Wrong(f"its run.json is of another run, {document.run_id!r:.80}")
 
 
 def _take_notes(archive: Archive, file: Path, run_id: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -139,6 +140,16 @@ def test_a_run_without_its_results_is_said_so(three: Archive, farbench, command:
     assert done.stderr.startswith("error: ")
     assert "results.jsonl: cannot be read: No such file" in done.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_a_copy_of_a_run_under_another_name_counts_for_nothing(three: Archive, farbench):
+    shutil.copytree(three.find("r2").path, three.path / "runs" / "r2.bak")
+    table = query(three, "select run_id, count(*) from results group by 1 order by 1")
+    assert table.rows == [("r1", 2), ("r2", 2), ("r3", 2)]
+    assert "is of another run, 'r2'" in table.warnings[0]
+    done = farbench("runs", "--json")
+    assert [run["run_id"] for run in done.json()["runs"]] == ["r3", "r2", "r1"]
+    assert "is of another run, 'r2'" in done.stderr
 
 
 def test_footers_that_lie_are_no_parquet(tmp_path: Path, three: Archive):

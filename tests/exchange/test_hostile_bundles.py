@@ -109,7 +109,7 @@ def test_members_that_are_no_plain_files(archive: Archive, tmp_path: Path, kind:
     [
         ({"format": 2}, "newer farbench"),
         ({"run_id": "../x"}, "cannot be the id"),
-        ({"run_id": "other"}, "run.json is of another run"),
+        ({"run_id": "other"}, "run.json: is of another run"),
         ({"run_id": 7}, "run_id"),
         ({"files": listed({"run/run.json": RUN_JSON})}, "has no results.jsonl"),
         ({"files": listed(FILES) * 2}, "lists a file twice"),
