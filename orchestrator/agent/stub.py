@@ -169,6 +169,7 @@ def main() -> None:
                 "hostname": socket.gethostname(),
                 "boot_id": boot_id(),
                 "time": time.time(),
+                **room(workdir),
             }
         )
         for sha256, size in missing:
@@ -191,6 +192,18 @@ def main() -> None:
             pending=leftover(source),
         ),
     )
+
+
+def room(workdir: str) -> Dict[str, Any]:
+    """What the file system says of itself, as far as it does."""
+    try:
+        found = os.statvfs(workdir)
+    except OSError:
+        return {}
+    return {
+        "free_bytes": found.f_bavail * found.f_frsize,
+        "noexec": bool(found.f_flag & getattr(os, "ST_NOEXEC", 0)),
+    }
 
 
 def unpacked(workdir: str, agent: str) -> str:

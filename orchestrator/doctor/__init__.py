@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from .cheap import cheap_checks
 from .check import Check, HostHealth, State
 from .examine import LIMIT_S, examine
 
-__all__ = ["LIMIT_S", "Check", "HostHealth", "State", "cheap_checks", "examine"]
+__all__ = ["LIMIT_S", "Check", "HostHealth", "State", "examine"]

@@ -1,23 +1,30 @@
-"""What can be told from a host's greeting alone, without any further question: for `run` to say before it begins."""
+"""What can be told from a host's greeting alone, without any further question: `run` looks at these first."""
 
 from __future__ import annotations
 
 from orchestrator.launch.messages import Hello
 
 from .check import Check, ok, warning
+from .host import space
 
 CLOCK_OFF_S = 2.0
 _OLD_PYTHON = (3, 9)
 
 
-def cheap_checks(hello: Hello, *, sent_at_s: float, received_at_s: float) -> list[Check]:
-    """Clock and Python of a host. `sent_at_s` and `received_at_s`: UTC seconds here, around the request and the greeting.
-
-    The host said its time somewhere between them, so the offset is known only up to that span."""
-    earliest = hello.time - received_at_s
-    latest = hello.time - sent_at_s
-    nearest = 0.0 if earliest <= 0 <= latest else min(earliest, latest, key=abs)
-    return [clock_check(nearest, (received_at_s - sent_at_s) / 2), python_check(hello)]
+def room_checks(hello: Hello) -> list[Check]:
+    """What the work folder's file system gives reason to tell of."""
+    checks = []
+    if hello.free_bytes is not None:
+        checks.append(space(hello.workdir, {"free_bytes": hello.free_bytes}))
+    if hello.noexec:
+        checks.append(
+            warning(
+                "workdir",
+                f"{hello.workdir} is mounted noexec: what payloads compile there cannot be loaded",
+                "set `workdir:` to a folder on a file system without noexec",
+            )
+        )
+    return checks
 
 
 def clock_check(offset_s: float, uncertainty_s: float) -> Check:

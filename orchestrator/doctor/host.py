@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from orchestrator.launch.messages import COMFORTABLE_BYTES
+
 from .check import Check, failed, ok, skipped, warning
 
 NEEDED_BYTES = 100 * 2**20
-COMFORTABLE_BYTES = 2 * 2**30
 SMALL_TMP_BYTES = 512 * 2**20
 _NO_SHELLS = ("nologin", "false")
 _NETWORK = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "fuse.sshfs", "ceph", "wekafs", "9p")
@@ -69,7 +70,7 @@ def judge_workdir(facts: Mapping[str, Any]) -> list[Check]:
         )
     else:
         checks.append(ok("workdir", f"{path}{kind}"))
-    checks.append(_space(path, facts))
+    checks.append(space(path, facts))
     return checks
 
 
@@ -99,7 +100,8 @@ def size(number: float) -> str:
     return f"{number / 2**30:.1f} GiB" if number >= 2**30 else f"{number / 2**20:.0f} MiB"
 
 
-def _space(path: str, facts: Mapping[str, Any]) -> Check:
+def space(path: str, facts: Mapping[str, Any]) -> Check:
+    """Room in the work folder."""
     free = int(facts.get("free_bytes") or 0)
     fix = "`farbench gc HOST --yes` removes old runs; or set another `workdir:`"
     if facts.get("free_inodes") == 0:

@@ -17,10 +17,15 @@ MAX_BLOCK_BYTES = 64 * 1024 * 1024
 Size = Annotated[int, Field(ge=0)]
 Block = Annotated[int, Field(ge=0, le=MAX_BLOCK_BYTES)]
 
+COMFORTABLE_BYTES = 2 * 2**30
+"""With less left in the work folder, logs and what kernels compile may not fit."""
+
 
 @dataclass(frozen=True)
 class Hello:
-    """The host is there and has a work folder. `missing` are the SHA-256 of the files it lacks; `time` is its UTC clock."""
+    """The host is there and has a work folder. `missing` are the SHA-256 of the files it lacks; `time` is its UTC clock.
+
+    `free_bytes` and `noexec` are those of the work folder's file system, where the system tells."""
 
     missing: list[str]
     workdir: str
@@ -30,6 +35,13 @@ class Hello:
     hostname: str
     boot_id: str
     time: float
+    free_bytes: int | None = None
+    noexec: bool = False
+
+    @property
+    def roomy(self) -> bool:
+        """Whether nothing about the work folder's file system is worth a word."""
+        return not self.noexec and (self.free_bytes is None or self.free_bytes >= COMFORTABLE_BYTES)
 
 
 @dataclass(frozen=True)

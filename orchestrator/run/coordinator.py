@@ -208,8 +208,9 @@ class Coordinator:
         """Tell the observer of hosts that have changed, or have begun to wait for somebody else's run."""
         for name, view in self.views.items():
             if view.phase is HostPhase.RUNNING and (state := self.fold.hosts.get(name)) is not None:
-                offset_s = self._hosts[name].clock_offset_s
-                view = replace(view, detail=waiting_for(state.waiting) or skew(offset_s))
+                host = self._hosts[name]
+                concerns = "; ".join(filter(None, (skew(host.clock_offset_s), host.concern)))
+                view = replace(view, detail=waiting_for(state.waiting) or concerns or None)
             if view != self._told.get(name):
                 self._told[name] = view
                 self._observer.host_changed(view)

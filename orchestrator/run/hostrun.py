@@ -88,6 +88,8 @@ class HostRun:
         self.task = task
         self.clock_offset_s: float | None = None
         """How far the host's clock is ahead of ours, at most a message's way too little."""
+        self.concern: str | None = None
+        """What its greeting gave reason to tell of."""
         self._utc = utc
         self._open_transport = open_transport
         self._outbox = outbox
@@ -253,6 +255,7 @@ class HostRun:
         """Hand a message on; whether it was the last."""
         match message:
             case Hello():
+                self.concern = _concern(message)
                 return False
             case Launched():
                 self._launched = self._begun = True
@@ -316,3 +319,12 @@ class HostRun:
         self._launched = False
         self._say(HostPhase.RECONNECTING, why)
         return True
+
+
+def _concern(hello: Hello) -> str | None:
+    """The cheap part of `farbench doctor`, as far as it is not well; asking costs nothing, the host has told already."""
+    if hello.roomy:
+        return None
+    from orchestrator.doctor.cheap import room_checks
+
+    return "; ".join(f"work folder: {check.found}" for check in room_checks(hello) if check.fix)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.doctor import cheap_checks, fit
+from orchestrator.doctor import cheap, fit
 from orchestrator.doctor.host import judge_tmp, judge_workdir
 from orchestrator.doctor.libraries import judge_software
 from orchestrator.launch.messages import Hello
@@ -141,16 +141,24 @@ def test_temporary_folders(changes: dict[str, Any], state: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host_time", "state", "words"),
+    ("offset_s", "uncertainty_s", "state", "words"),
     [
-        (1000.4, "ok", "+0.000 s"),
-        (995.0, "warning", "5.0 s behind"),
-        (4601.0, "warning", "3600.0 s ahead of"),
-        (1002.5, "ok", "+1.500 s"),
+        (0.0, 0.5, "ok", "+0.000 s"),
+        (-5.0, 0.5, "warning", "5.0 s behind"),
+        (3600.0, 0.5, "warning", "3600.0 s ahead of"),
+        (2.4, 0.5, "ok", "+2.400 s"),
     ],
 )
-def test_what_the_greeting_alone_tells(host_time: float, state: str, words: str) -> None:
-    hello = Hello([], "/w", "/usr/bin/python3", "3.12.1", 0, "gpu1", "boot", host_time)
-    clock, python = cheap_checks(hello, sent_at_s=1000.0, received_at_s=1001.0)
+def test_the_clock(offset_s: float, uncertainty_s: float, state: str, words: str) -> None:
+    clock = cheap.clock_check(offset_s, uncertainty_s)
     assert (clock.state.value, words in clock.found) == (state, True), clock.found
-    assert python.found == "3.12.1 (/usr/bin/python3)"
+
+
+def test_what_the_greeting_tells_of_the_work_folder() -> None:
+    hello = Hello([], "/w", "/usr/bin/python3", "3.12.1", 0, "gpu1", "boot", 1000.0, 900 * 2**20, True)
+    assert not hello.roomy
+    assert [(check.name, check.state.value, check.found) for check in cheap.room_checks(hello)] == [
+        ("space", "warning", "only 900 MiB free"),
+        ("workdir", "warning", "/w is mounted noexec: what payloads compile there cannot be loaded"),
+    ]
+    assert cheap.python_check(hello).found == "3.12.1 (/usr/bin/python3)"

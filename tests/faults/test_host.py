@@ -146,6 +146,8 @@ def test_a_payload_fills_the_disk(desk: Desk, host: Sshd, small_disk: dict[str, 
         tries += 1
     assert document["counts"] == {"ok": 4, "error": 1}
     assert_complete(desk, run_id, 5, bad={1: "error"})
+    if IS_ROOT:
+        assert "h1: running: work folder: 1" in stderr  # … MiB free
 
 
 def test_a_case_that_eats_all_memory_is_out_of_memory(desk: Desk, make_sshd: Callable[..., Sshd]) -> None:
