@@ -76,7 +76,7 @@ class Objects:
         start = len(self.url) + 1
         names = {file[start:].rstrip("/") for (file,) in found}
         folders = {parent.as_posix() for name in names for parent in PurePosixPath(name).parents}  # s3fs has those
-        return sorted(names - folders)
+        return sorted(names - folders - {""})
 
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """The contents of objects. Raises `ArchiveError`."""
@@ -93,14 +93,17 @@ class Objects:
 
     def _read(self, connection: duckdb.DuckDBPyConnection, name: str) -> bytes:
         if self._files is not None:
-            return bytes(self._files.cat_file(f"{self.url}/{name}"))
+            try:
+                return bytes(self._files.cat_file(f"{self.url}/{name}"))
+            except FileNotFoundError:
+                raise _gone(self.url, name) from None
         # DuckDB takes every name for a pattern: what would act as one stands for any character.
         pattern = f"{self.url}/{name}".replace("*", "?").replace("[", "?")
         rows = connection.execute("SELECT filename, content FROM read_blob(?)", [pattern]).fetchall()
         for file, content in rows:
             if file == f"{self.url}/{name}":
                 return bytes(content)
-        raise ArchiveError(f"{self.url}/{name} is gone")
+        raise _gone(self.url, name)
 
     @contextmanager
     def _connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -124,6 +127,10 @@ def gist(error: Exception) -> str:
         if line.strip() and not line.startswith((" ", "Traceback")):
             said.append(line.strip())
     return "; ".join(said) or type(error).__name__
+
+
+def _gone(url: str, name: str) -> ArchiveError:
+    return ArchiveError(f"{url}/{name} went away while it was to be read; try again")
 
 
 def _secret(environ: Mapping[str, str]) -> list[str]:
