@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,8 @@ from orchestrator.archive import (
     read_results,
 )
 from orchestrator.model import Measurement, RunCounts, Status
+from orchestrator.report import ceilings
+from orchestrator.report.ceilings import Ceiling, Share
 from orchestrator.report.speedup import NoSpeedup, Speedup, speedup
 
 _NOTE_LENGTH = 300
@@ -31,12 +33,14 @@ _NOTE_LENGTH = 300
 
 @dataclass(frozen=True)
 class Cell:
-    """One backend in one row. `note` numbers a line of the table's `notes`; `pending` is still to come."""
+    """One backend in one row. `note` numbers a line of the table's `notes`; `pending` is still to come; `share` is of
+    the ceilings measured on its device."""
 
     measurement: Measurement | None
     speedup: Speedup | NoSpeedup | None = None
     note: int | None = None
     pending: bool = False
+    share: Share | None = None
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,17 @@ class Report:
     @property
     def speedups(self) -> tuple[Speedup | NoSpeedup | None, ...]:
         """The speed-up of each measurement, in their order; None where there is no baseline to compare with."""
-        cells = (cell for table in self.tables for row in table.rows for cell in row.cells)
-        of_object = {id(cell.measurement): cell.speedup for cell in cells}
+        of_object = {id(cell.measurement): cell.speedup for cell in self._cells()}
         return tuple(of_object.get(id(measurement)) for measurement in self.measurements)
+
+    @property
+    def shares(self) -> tuple[Share | None, ...]:
+        """Of each measurement, in their order: its share of the ceilings measured on its device, where they are known."""
+        of_object = {id(cell.measurement): cell.share for cell in self._cells()}
+        return tuple(of_object.get(id(measurement)) for measurement in self.measurements)
+
+    def _cells(self) -> Iterator[Cell]:
+        return (cell for table in self.tables for row in table.rows for cell in row.cells)
 
 
 def build(archive: Archive, folder: RunFolder) -> Report:
@@ -109,12 +121,18 @@ def _build(archive: Archive, folder: RunFolder) -> Report:
         for host, told in fold.hosts.items():
             if told.devices and host in document.hosts:
                 document.hosts[host].devices = list(told.devices)
-    return lay_out(document, state, measurements)
+    return lay_out(document, state, measurements, ceilings.earlier(archive, folder, measurements))
 
 
-def lay_out(document: RunDocument, state: str, measurements: Iterable[Measurement]) -> Report:
-    """The report of a run whose document and measurements are at hand."""
+def lay_out(
+    document: RunDocument,
+    state: str,
+    measurements: Iterable[Measurement],
+    earlier: Mapping[ceilings.Key, Ceiling] | None = None,
+) -> Report:
+    """The report of a run whose document and measurements are at hand; `earlier` are ceilings from before the run."""
     measurements = tuple(measurements)
+    known = {**(earlier or {}), **ceilings.measured(measurements)}
     models = _Models(document, measurements)
     # Two parts of a sweep may measure one payload against different baselines: they are two tables.
     baselines = {c.id: c.baseline or document.plan.baselines.get(c.payload) for c in document.plan.cases}
@@ -128,7 +146,7 @@ def lay_out(document: RunDocument, state: str, measurements: Iterable[Measuremen
     }
     is_open = state in ("running", "detached")
     tables = [
-        _table(document, payload, baseline, model, members, is_open)
+        _table(document, payload, baseline, model, members, is_open, known)
         for (payload, baseline, model), members in sorted(
             groups.items(), key=lambda g: order.get(g[0][0], len(order))
         )
@@ -167,6 +185,7 @@ def _table(
     model: str,
     members: list[Measurement],
     is_open: bool,
+    known: Mapping[ceilings.Key, Ceiling],
 ) -> PayloadTable:
     backends = _in_plan_order((m.backend for m in members), document.plan.backends)
     resolved = {m.backend: m.resolved_backend for m in members if m.resolved_backend}
@@ -180,7 +199,7 @@ def _table(
     number = {case.id: position for position, case in enumerate(document.plan.cases)}
     notes = _Notes()
     laid_out = [
-        _row(found, backends, baseline, planned.get(case_id, []) if is_open else [], notes)
+        _row(found, backends, baseline, planned.get(case_id, []) if is_open else [], notes, known)
         for (case_id, _, _), found in sorted(rows.items(), key=lambda r: number.get(r[0][0], len(number)))
     ]
     timings = [m.timing for m in members if m.timing is not None]
@@ -207,6 +226,7 @@ def _row(
     baseline: str | None,
     pending: list[str],
     notes: _Notes,
+    known: Mapping[ceilings.Key, Ceiling],
 ) -> Row:
     cells = []
     for backend in backends:
@@ -215,7 +235,8 @@ def _row(
             cells.append(Cell(None, pending=backend in pending))
             continue
         against = None if baseline in (None, backend) else speedup(found.get(baseline or ""), measurement)
-        cells.append(Cell(measurement, against, notes.of(measurement, against)))
+        note, share = notes.of(measurement, against), ceilings.share_of(measurement, known)
+        cells.append(Cell(measurement, against, note, share=share))
     first = next(iter(found.values()))
     places = tuple(dict.fromkeys(_place(m) for m in found.values()))
     return Row(first.case_id, first.label, first.row, places, tuple(cells))

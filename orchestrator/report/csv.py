@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.model import Measurement, Status
 from orchestrator.report.build import Report
+from orchestrator.report.ceilings import Share
 from orchestrator.report.speedup import NoSpeedup, Speedup
 from orchestrator.wording import visible
 
@@ -18,7 +19,8 @@ _FORMULA = ("=", "+", "-", "@")
 
 def render(report: Report) -> str:
     """Every measurement with its speed-up; parameters, rows and metrics in columns `param.…`, `row.…`, `metric.…`."""
-    lines = [_line(m, s) for m, s in zip(report.measurements, report.speedups, strict=True)]
+    told = zip(report.measurements, report.speedups, report.shares, strict=True)
+    lines = [_line(m, speedup, share) for m, speedup, share in told]
     heads = list(dict.fromkeys(name for line in lines for name in line)) if lines else list(_FIXED)
     known = {name: place for place, name in enumerate(_FIXED)}
     heads.sort(key=lambda name: known.get(name, len(known)))  # stable: the others as they came
@@ -60,12 +62,13 @@ _TIMING = (
 )  # fmt: skip
 _FIXED = (
     "run_id", "host", "device_index", "device_uuid", "device_name", "payload", "case_id", "label", "backend",
-    "resolved_backend", "status", "reason", "verdict", "reasons", *_TIMING, "speedup", "speedup_note", "cosine",
+    "resolved_backend", "status", "reason", "verdict", "reasons", *_TIMING, "speedup", "speedup_note", "ceiling_fraction",
+    "ceiling_bound", "cosine",
     "float_cosine", "attempt", "started_at", "duration_s", "environment_id",
 )  # fmt: skip
 
 
-def _line(m: Measurement, speedup: Speedup | NoSpeedup | None) -> dict[str, Any]:
+def _line(m: Measurement, speedup: Speedup | NoSpeedup | None, share: Share | None) -> dict[str, Any]:
     line: dict[str, Any] = {
         name: getattr(m, name)
         for name in (
@@ -94,6 +97,8 @@ def _line(m: Measurement, speedup: Speedup | NoSpeedup | None) -> dict[str, Any]
         line[name] = getattr(m.accuracy, name, None)
     line["speedup"] = speedup.value if isinstance(speedup, Speedup) else None
     line["speedup_note"] = _note(speedup) if m.status is Status.OK else ""
+    if share is not None:
+        line |= {"ceiling_fraction": share.fraction, "ceiling_bound": share.bound}
     for prefix, values in (
         ("param", m.params),
         ("row", m.row or {}),

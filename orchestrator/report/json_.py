@@ -10,7 +10,8 @@ from orchestrator.report.build import Report
 
 
 def render(report: Report) -> str:
-    """Strict ASCII JSON; a line for the run and one for each measurement (all that is in `results.jsonl`)."""
+    """Strict ASCII JSON; a line for the run and one for each measurement: all that is in `results.jsonl`, and under
+    `ceilings` its share of what was measured on its device, where that is known."""
     return "".join(_pieces(report))
 
 
@@ -18,6 +19,9 @@ def _pieces(report: Report) -> Iterator[str]:
     run = {**report.run.as_json(), "state": report.state}
     run |= {"counts": dict(report.counts.statuses), "verdicts": dict(report.counts.verdicts)}
     yield f'{{"run": {json.dumps(run, allow_nan=False)},\n"measurements": ['
-    for number, measurement in enumerate(report.measurements):
-        yield ("," if number else "") + "\n" + measurement_line(measurement).decode("ascii").rstrip("\n")
+    for number, (measurement, share) in enumerate(zip(report.measurements, report.shares, strict=True)):
+        line = measurement_line(measurement).decode("ascii").rstrip("\n")
+        if share is not None:
+            line = f'{line[:-1]},"ceilings":{json.dumps(share.as_json(), allow_nan=False)}}}'
+        yield ("," if number else "") + "\n" + line
     yield "\n]}\n"

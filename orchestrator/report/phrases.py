@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from orchestrator.archive.document import HostRecord
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report.build import Cell, PayloadTable, Report
+from orchestrator.report.ceilings import MEMORY, Share
 from orchestrator.report.speedup import Speedup
 from orchestrator.wording import assignments, number, ratio, share, tally, visible
 
@@ -14,6 +15,7 @@ LABEL_LENGTH = 120
 MARKS = {"suspect": "?", "unchecked": "*"}
 _METRICS_SHOWN = 2
 _HOSTS_NAMED = 6
+_CEILINGS_NAMED = 6
 _LEGEND = {
     "suspect": "? suspect: one of the two times may not be what it seems",
     "unchecked": "* unchecked: nothing compared the outputs of the two",
@@ -52,16 +54,23 @@ def of_cell(cell: Cell) -> Phrases:
     if isinstance(cell.speedup, Speedup):
         speedup = ratio(cell.speedup.value)
         marks = "".join(MARKS[doubt] for doubt in cell.speedup.doubts)
-    peak = measurement.metrics.get("peak_fraction")
     return Phrases(
         median=number(measurement.timing.median_us),
         flag=flag,
         speedup=speedup,
         marks=marks,
         rate=_rate(measurement),
-        peak="" if peak is None else share(peak),
+        peak=_shares(measurement, cell.share),
         note=note,
     )
+
+
+def _shares(measurement: Measurement, of_ceilings: Share | None) -> str:
+    """Of the peak in a specification, and of what was measured on the device: `23% / 41%`."""
+    peak = measurement.metrics.get("peak_fraction")
+    if of_ceilings is None:
+        return "" if peak is None else share(peak)
+    return f"{'–' if peak is None else share(peak)} / {share(of_ceilings.fraction)}"
 
 
 def _rate(measurement: Measurement) -> str:
@@ -183,7 +192,9 @@ def conditions(table: PayloadTable) -> str:
         parts.append(f"cache {' or '.join(table.caches)}")
     if table.baseline and any(cell.speedup is not None for cell in _cells(table)):
         parts.append(f"speed-up over {table.baseline}")
-    if any(phrase.peak for phrase in map(of_cell, _cells(table))):
+    if any(cell.share for cell in _cells(table)):
+        parts.append("% of the device's peak / of the ceilings measured on it")
+    elif any(phrase.peak for phrase in map(of_cell, _cells(table))):
         parts.append("% of the device's peak")
     return visible(" · ".join(parts))
 
@@ -197,4 +208,28 @@ def legend(table: PayloadTable) -> list[str]:
     lines = [f"[{number_}] {visible(note)}" for number_, note in enumerate(table.notes, 1)]
     lines += [_LEGEND[doubt] for doubt in MARKS if doubt in table.doubts]
     lines += [visible(f"{backend} ran as {name}") for backend, name in table.resolved.items()]
+    return lines + _ceilings(table)
+
+
+def _ceilings(table: PayloadTable) -> list[str]:
+    """A line for each ceiling that shares of the table are of, while they are few."""
+    found = dict.fromkeys(c for cell in _cells(table) if cell.share for c in _told(cell))
+    told = [visible(line) for line in found]
+    if len(told) > _CEILINGS_NAMED:
+        return [f"ceilings of {len(told)} kinds and devices: `report --format json` names each"]
+    return told
+
+
+def _told(cell: Cell) -> list[str]:
+    assert cell.share is not None
+    lines = []
+    for ceiling in cell.share.ceilings:
+        by = ceiling.by
+        rate = f"{number(ceiling.rate, 3)} {'GB/s' if ceiling.kind == MEMORY else 'TFLOP/s'}"
+        of_run = cell.measurement is not None and cell.measurement.run_id == by.run_id
+        run = "" if of_run else f", run {by.run_id}"
+        device = f" of {by.host}:{by.device.index}" if by.device else ""
+        lines.append(
+            f"{ceiling.kind} ceiling{device}: {rate} ({by.payload} {by.backend}, {by.label[: LABEL_LENGTH // 2]}{run})"
+        )
     return lines

@@ -76,6 +76,8 @@ def compile_call(trial: Trial, started: float) -> Any:
     trial.synchronize()
     trial.compile_s = time.perf_counter() - started
     trial.extra.update(call.extra)
+    if call.precision is not None:
+        trial.extra["precision"] = call.precision
     if trial.compile_s >= COLD_START_S:
         trial.extra["cold_start"] = True
     if call.describe is not None:

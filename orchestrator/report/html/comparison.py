@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report import phrases
 from orchestrator.report.build import PayloadTable, Report
+from orchestrator.report.ceilings import Share
 from orchestrator.report.html.blocks import Block, Cell, Column, Section, Table, Text, Tone
 from orchestrator.report.speedup import NoSpeedup, Speedup
 from orchestrator.wording import assignments, number, ratio, share, visible
@@ -21,7 +22,8 @@ _COLUMNS = (
     Column("Case"), Column("Backend", choices=True), Column("Median, µs", "number"), Column("Speed-up", "number"),
     Column("p20 – p80, µs", "number"), Column("Status", choices=True), Column("Place", choices=True),
     Column("Payload", choices=True), Column("Device model", choices=True), Column("TFLOP/s", "number"),
-    Column("GB/s", "number"), Column("Of peak", "number"), Column("Remark", "prose"),
+    Column("GB/s", "number"), Column("Of peak", "number"), Column("Of ceiling", "number"),
+    Column("Remark", "prose"),
 )  # fmt: skip
 _SAID_ABOVE = frozenset({"Place", "Payload", "Device model"})
 """Where these are the same everywhere, the page's head has said so."""
@@ -42,7 +44,10 @@ def sections(report: Report) -> list[Section]:
 def _comparison(report: Report) -> Section:
     logs = _Logs()
     speedups = report.speedups
-    rows = [_row(m, s, logs) for m, s in zip(report.measurements, speedups, strict=True)]
+    rows = [
+        _row(m, s, of_ceilings, logs)
+        for m, s, of_ceilings in zip(report.measurements, speedups, report.shares, strict=True)
+    ]
     columns = [*_COLUMNS, *(Column(title, detail=True) for title in _DETAILS)]
     columns += [Column("Measure it again", "code", detail=True), Column("Log", "log", detail=True)]
     kept = _used(columns, rows)
@@ -76,7 +81,9 @@ def _shown(cell: Cell | str | None) -> str:
     return cell.shown if isinstance(cell, Cell) else cell or ""
 
 
-def _row(m: Measurement, speedup: Speedup | NoSpeedup | None, logs: _Logs) -> list[Cell | str | None]:
+def _row(
+    m: Measurement, speedup: Speedup | NoSpeedup | None, of_ceilings: Share | None, logs: _Logs
+) -> list[Cell | str | None]:
     timing, verdict = m.timing, m.verdict
     status = m.status.value if verdict in (None, Verdict.VALID) else f"ok, {verdict}"
     tone: Tone = "warn" if verdict not in (None, Verdict.VALID) else _TONES.get(m.status, "bad")
@@ -94,6 +101,7 @@ def _row(m: Measurement, speedup: Speedup | NoSpeedup | None, logs: _Logs) -> li
         _number(m.metrics.get("tflops"), 3),
         _number(m.metrics.get("gbps"), 3),
         _share(m.metrics.get("peak_fraction")),
+        _share(of_ceilings.fraction if of_ceilings else None),
         _remark(m, speedup),
         *_detail(m),
         visible(repeat_command(m)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report.build import Report
+from orchestrator.report.ceilings import is_large
 from orchestrator.report.families import Family, Point, families
 from orchestrator.report.html.blocks import Block, Chart, Figure, Section
 from orchestrator.report.html.page import plain
@@ -16,8 +17,6 @@ from orchestrator.wording import number, visible
 FIGURES = 60
 POINTS = 2000
 """Of one backend in one chart: more would not be told apart, and take a browser seconds."""
-LARGE = 4096
-"""A product with no side below this is bound by arithmetic on every device of today."""
 _METRICS = (("time", "Time", "µs"), ("tflops", "TFLOP/s", "TFLOP/s"), ("gbps", "GB/s", "GB/s"))
 
 
@@ -208,10 +207,7 @@ def _shows_bandwidth(m: Measurement) -> bool:
 
 
 def _shows_arithmetic(m: Measurement) -> bool:
-    """Whether it is a product large enough in every direction to be bound by arithmetic alone."""
-    sides = [m.params.get(name) for name in ("m", "n", "k")]
-    large = all(isinstance(side, int) and side >= LARGE for side in sides)
-    return large and (m.metrics.get("tflops") or 0) > 0
+    return is_large(m) and (m.metrics.get("tflops") or 0) > 0
 
 
 def _backends(report: Report) -> list[str]:
