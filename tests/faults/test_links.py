@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import pytest
 from tests.faults.conftest import Desk, assert_complete, wait_for
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd
+from tests.support.wire import far_away, run
 
 CASES = 6
 CUT_S = 20.0
@@ -67,27 +67,13 @@ def cable(make_sshd: Callable[..., Sshd]) -> Iterator[tuple[Sshd, Callable[[bool
         with Proxy(host) as proxy:
             yield host, lambda plugged: proxy.thaw() if plugged else proxy.freeze(), proxy
         return
-    name, near, far = f"fb{os.getpid()}", f"fba{os.getpid() % 10**6}", f"fbb{os.getpid() % 10**6}"
-    net = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
-
-    def ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True)
-
-    ip("netns", "add", name)
-    try:
-        ip("link", "add", near, "type", "veth", "peer", "name", far, "netns", name)
-        ip("addr", "add", f"{net}.1/30", "dev", near)
-        ip("link", "set", near, "up")
-        for arguments in (
-            ["addr", "add", f"{net}.2/30", "dev", far],
-            ["link", "set", far, "up"],
-            ["link", "set", "lo", "up"],
-        ):
-            ip("-n", name, *arguments)
-        host = make_sshd(address=f"{net}.2", port=2222, within=("ip", "netns", "exec", name))
-        yield host, lambda plugged: ip("-n", name, "link", "set", far, "up" if plugged else "down"), None
-    finally:
-        ip("netns", "del", name)
+    with far_away() as there:
+        host = make_sshd(address=there.address, port=2222, within=there.within)
+        yield (
+            host,
+            lambda up: run("ip", "-n", there.name, "link", "set", there.far, "up" if up else "down"),
+            None,
+        )
 
 
 def test_the_cable_is_out_for_twenty_seconds(desk: Desk, make_sshd: Callable[..., Sshd]) -> None:
