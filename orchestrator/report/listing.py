@@ -74,15 +74,15 @@ def runs_table(listing: Listing) -> Table:
     """The list for a terminal; of an open run it says how far it is."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     said = any(run.tags or run.note for run in listing.runs)
-    heads = ("run", "sweep", "state", "started (UTC)", "measurements", *(["tags and note"] if said else []))
-    for head in heads:
-        table.add_column(head, overflow="fold", no_wrap=head == "run")
+    last = "measurements, tags and note" if said else "measurements"
+    for head in ("run", "sweep", "state", "started (UTC)", last):
+        table.add_column(head, overflow="fold", no_wrap=head in ("run", "started (UTC)"))
     for run in listing.runs:
         total = sum(run.counts.values())
         is_open = run.state in ("running", "detached")
         of = f"{total}/{run.expected}" if is_open and run.expected is not None else str(total)
         counts = tally(run.counts, STATUS_ORDER)
-        began = (run.started_at or "").replace("T", " ")[:19].removesuffix("Z")
+        began = (run.started_at or "").replace("T", " ")[:16]
         table.add_row(
             Text(visible(run.run_id)),
             Text(visible(run.sweep, 60)),
@@ -90,8 +90,7 @@ def runs_table(listing: Listing) -> Table:
                 run.state, style={"running": "green", "detached": "yellow", "lost": "red"}.get(run.state, "")
             ),
             Text(visible(began)),
-            Text(f"{of}: {counts}" if counts else of),
-            *([Text(_said(run))] if said else []),
+            Text("\n".join(filter(None, (f"{of}: {counts}" if counts else of, _said(run))))),
         )
     return table
 

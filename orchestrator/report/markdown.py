@@ -13,13 +13,21 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _ALWAYS = re.compile(r"([\\`*|~$])")
 _EDGE_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _LINK = re.compile(r"\](?=[(\[:])|!(?=\[)|\[(?=\^)")
+_BLOCK = re.compile(r"(?=(#{1,6}|[-+]|\[[ xX]\])(\s|$)|[-=]+$)|(?<=^)(\d{1,9})(?=[.)](\s|$))")
+"""At the beginning of a line: headings, lists, check boxes, rules."""
+_MENTION = re.compile(r"(?<![^\W_])@(?=\w)|#(?=\d)|\bGH-(?=\d)")
+_NOTHING = "&#8203;"
+"""A space without width: GitHub tells people whose name follows an @, and links #7, whatever escapes them."""
 
 
 def escaped(text: str) -> str:
     """Text that Markdown shows as it is. What cannot be taken for markup stays as it is in the source, too."""
     text = _ALWAYS.sub(r"\\\1", visible(text).translate(_ENTITIES))
     text = _EDGE_UNDERSCORE.sub(r"\\_", text)
-    return _LINK.sub(r"\\\g<0>", text)
+    text = _LINK.sub(r"\\\g<0>", text)
+    if match := _BLOCK.match(text):
+        text = f"{match[0]}\\{text[match.end() :]}"
+    return _MENTION.sub(rf"\g<0>{_NOTHING}", text)
 
 
 def render(report: Report) -> str:

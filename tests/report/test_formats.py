@@ -56,6 +56,16 @@ def test_markdown_is_inert(report, ok):
         ("[a](http://x) ![i](y) [r][s] [^1]", r"[a\](http://x) \![i\](y) [r\][s] \[^1]"),
         ("a\\|b & <i>", r"a\\\|b &amp; &lt;i&gt;"),
         ("one\ntwo", r"one\\ntwo"),
+        (
+            "@me @a-b/c me@host #1 x/y#22 GH-3 #x",
+            "@&#8203;me @&#8203;a-b/c me@host #&#8203;1 x/y#&#8203;22 GH-&#8203;3 #x",
+        ),
+        ("# head", r"\# head"),
+        ("- item", r"\- item"),
+        ("12. item", r"12\. item"),
+        ("[x] done", r"\[x] done"),
+        ("---", r"\---"),
+        ("-1 1.5 -dash #x", "-1 1.5 -dash #x"),
     ],
 )
 def test_markdown_escapes_what_would_act(text, source):
