@@ -97,6 +97,7 @@ class _Resolver:
             insecure=self._spec.insecure and not is_jump,
             check_was_off=strictness in ("no", "off", "false"),
             revoked_keys=self._revoked(settings, tokens),
+            smart_card=_smart_card(settings),
             jump=jump,
             proxy_command=command,
             connect_timeout_s=_seconds(_first(settings, "connecttimeout"), 15.0),
@@ -273,6 +274,11 @@ def _paths(values: Sequence[str]) -> list[str]:
 
 def _fill(text: str, tokens: Mapping[str, str]) -> str:
     return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+
+
+def _smart_card(settings: Settings) -> str | None:
+    provider = _first(settings, "pkcs11provider")
+    return None if provider in (None, "none") else provider
 
 
 def _first(settings: Settings, key: str) -> str | None:

@@ -87,6 +87,8 @@ class Login(AuthStrategy):
                 "it counts every key as a failed login: name the right one with `identity_file` in hosts.yaml, or with"
                 " `IdentityFile` and `IdentitiesOnly yes` in the ssh config"
             )
+        elif self._target.smart_card:
+            hint = f"PKCS11Provider {self._target.smart_card} is for the ssh client alone: set `transport: openssh`"
         elif self._allowed and "publickey" not in self._allowed:
             message += f"; the host takes only {plain(', '.join(sorted(self._allowed)))}"
             hint += "\n  `transport: openssh` leaves the login to the ssh client (GSSAPI, smart cards); passwords are never asked for"

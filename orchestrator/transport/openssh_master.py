@@ -138,6 +138,7 @@ def _options(master: Master, settings: MasterSettings) -> list[str]:
         "ServerAliveCountMax": max(1, round(settings.silence_s / settings.keepalive_s)),
         "PasswordAuthentication": "no", "KbdInteractiveAuthentication": "no", "ClearAllForwardings": "yes",
         "RemoteCommand": "none", "PermitLocalCommand": "no", "VisualHostKey": "no",
+        "GSSAPIDelegateCredentials": "no",
         "BatchMode": "no" if master.environ.get("SSH_ASKPASS") else "yes",
     }  # fmt: skip
     if settings.through is not None:
@@ -193,7 +194,8 @@ def words_of(log: str) -> str:
     said = [
         line
         for line in lines
-        if line and not re.match(r"debug\d: |OpenSSH_|Authenticated to|Connection closed$", line)
+        if line
+        and not re.match(r"debug\d: |OpenSSH_|Authenticated to|Connection closed$|.*Unsupported option", line)
     ]
     return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in said[-12:])
 
@@ -208,6 +210,8 @@ def _failure(settings: MasterSettings, log: str, timed_out: bool) -> HostUnreach
         return _key_refusal(settings, log, said)
     if step == "authentication":
         hint = f"does `{target.ssh_command}` work without a password?"
+        if target.smart_card:
+            hint = "a PIN is asked for with the program in SSH_ASKPASS only; or hand the card to the agent: `ssh-add -s PROVIDER`"
         missing = [path for path in target.identity_files if target.identities_named and not path.exists()]
         said += "".join(f"\n  {path}: no such key file" for path in missing)
         return HostRefused(target.name, said, step=step, hint=hint)

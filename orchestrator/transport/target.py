@@ -86,6 +86,8 @@ class Target:
     """The ssh config says `StrictHostKeyChecking no`, which is not followed."""
     revoked_keys: Path | None = None
     """A list of keys that are never trusted (`RevokedHostKeys`)."""
+    smart_card: str | None = None
+    """A `PKCS11Provider`, which only the ssh client can use."""
     jump: Target | None = None
     proxy_command: str | None = None
     connect_timeout_s: float = 15.0

@@ -223,6 +223,15 @@ def test_a_hardware_key_is_named_with_the_way_out(
     assert "sk-ssh-ed25519@openssh.com" in str(caught.value)
 
 
+def test_a_smart_card_is_named_with_the_way_out(sshd: Sshd, connections: Connections, tmp_path: Path) -> None:
+    make_key(tmp_path / "wrong")
+    lines = ("PKCS11Provider /usr/lib/card.so", f"IdentityFile {tmp_path}/wrong")
+    (tmp_path / "config").write_text("Host *\n  " + "\n  ".join(lines) + "\n")
+    spec = sshd.spec(ssh_config=tmp_path / "config", identity_file=None)
+    with pytest.raises(HostRefused, match=r"PKCS11Provider /usr/lib/card.so .* `transport: openssh`"):
+        connections.transport(spec).connect()
+
+
 def test_a_host_that_takes_no_keys_at_all(make_sshd: Make, connections: Connections) -> None:
     sshd = make_sshd(PubkeyAuthentication="no", PasswordAuthentication="yes")
     with pytest.raises(HostRefused, match="the host takes only password") as caught:

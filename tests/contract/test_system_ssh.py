@@ -111,6 +111,32 @@ def test_the_config_cannot_add_forwardings_commands_or_the_agent(
         socket.create_connection(("127.0.0.1", port))
 
 
+def test_no_kerberos_ticket_is_handed_to_a_host(
+    sshd: Sshd, user_environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Who holds one could go on to other hosts. What `ssh` makes of our command line is asked of `ssh`."""
+    real = shutil.which("ssh")
+    assert real is not None
+    (tmp_path / "bin").mkdir()
+    wrapper = tmp_path / "bin" / "ssh"
+    wrapper.write_text(
+        "#!/bin/sh\n"
+        f"case \"$*\" in *ControlPersist*) '{real}' -G \"$@\" > '{tmp_path}/resolved' ;; esac\nexec '{real}' \"$@\"\n"
+    )
+    wrapper.chmod(0o755)
+    config = tmp_path / "config"
+    config.write_text(
+        sshd.ssh_config_block("gpu1", "GSSAPIAuthentication yes", "GSSAPIDelegateCredentials yes")
+    )
+    environ = {**user_environ, "PATH": f"{tmp_path}/bin:{user_environ['PATH']}"}
+    with Connections(environ=environ) as connections:
+        spec = Spec("gpu1", address="gpu1", ssh_config=config, transport="openssh")
+        assert connections.transport(spec).run(["echo", "hi"]).stdout == b"hi\n"
+    resolved = (tmp_path / "resolved").read_text().splitlines()
+    assert "gssapiauthentication yes" in resolved
+    assert "gssapidelegatecredentials no" in resolved
+
+
 # Host keys: the same rules, in the same words
 
 
