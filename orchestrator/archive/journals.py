@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.archive import files
@@ -30,7 +31,7 @@ def fold_run(
         journals: dict[str, tuple[str, BinaryIO]] = {}
         for host in folder.host_names(tuple(document.hosts)):
             path = folder.events(host)
-            journals[path.parent.name] = (host, stack.enter_context(files.open_plain(path)))
+            journals[path.parent.name] = (host, stack.enter_context(_journal(path)))
         for name, size in _arrivals(folder):
             if name in journals:
                 _feed(fold, *journals[name], size)
@@ -39,11 +40,20 @@ def fold_run(
     return fold
 
 
+def _journal(path: Path) -> BinaryIO:
+    try:
+        return files.open_plain(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
+
+
 def _arrivals(folder: RunFolder) -> Iterator[tuple[str, int]]:
     try:
         lines = folder.arrivals.read_text(encoding="ascii", errors="replace").split("\n")
-    except FileNotFoundError:
-        return
+    except OSError:
+        return  # without it, the journals are taken in the order of their hosts' names
     for line in lines:
         name, _, size = line.partition(" ")
         if size.isdecimal():
@@ -67,7 +77,7 @@ def read_measurements(folder: RunFolder, fold: Fold, document: RunDocument) -> I
 
         def source(host: str, offset: int, length: int) -> bytes:
             if host not in journals:
-                journals[host] = stack.enter_context(files.open_plain(folder.events(host)))
+                journals[host] = stack.enter_context(_journal(folder.events(host)))
             journals[host].seek(offset)
             return journals[host].read(length)
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from orchestrator.errors import ArchiveError
+
 OPEN = "open"
 COMMITTED = "runs"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -94,6 +96,8 @@ class RunFolder:
             found = sorted(entry.name for entry in self.hosts.iterdir() if (entry / "events.jsonl").is_file())
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ArchiveError(f"{self.hosts}: cannot be read: {error.strerror}") from None
         return [by_folder.get(name) or unquote(name) for name in found]
 
 

@@ -52,7 +52,7 @@ class Archive:
             raise ArchiveError(f"{run_id!r} cannot be the id of a run")
         document = RunDocument.model_validate({**_as_mapping(run_document), "run_id": run_id})
         folder = RunFolder(self.path / OPEN / run_id)
-        if folder.path.exists() or (self.path / COMMITTED / run_id).exists():
+        if os.path.lexists(folder.path) or os.path.lexists(self.path / COMMITTED / run_id):
             raise ArchiveError(f"there is a run {run_id} in {self.path} already")
         draft = RunFolder(self.path / OPEN / f".new-{run_id}")
         try:
@@ -92,9 +92,9 @@ class Archive:
         for kind in (OPEN, COMMITTED):  # a run that moves meanwhile is seen at its new place
             for entry in self._entries(kind):
                 folder = RunFolder(entry)
-                if RUN_ID.fullmatch(entry.name) and folder.run_json.is_file():
+                if RUN_ID.fullmatch(entry.name) and _may_be_file(folder.run_json):
                     found[entry.name] = folder
-                elif not entry.name.startswith(".") and entry.exists():
+                elif not entry.name.startswith(".") and os.path.lexists(entry):
                     strays.append(entry)
         return [found[run_id] for run_id in sorted(found, reverse=True)], sorted(strays)
 
@@ -180,6 +180,14 @@ def _address(scheme: str, rest: str) -> str:
 
 def _as_mapping(document: Mapping[str, Any] | RunDocument) -> Mapping[str, Any]:
     return document.as_json() if isinstance(document, RunDocument) else document
+
+
+def _may_be_file(path: Path) -> bool:
+    """Whether it is a file. One in a folder that may not be looked into may be one: reading it will say why it cannot be."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
 
 
 def _inside(name: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -17,6 +20,13 @@ from orchestrator.archive.notes import annotate
 from orchestrator.archive.query import query
 from orchestrator.errors import ArchiveError
 from orchestrator.report import build
+
+
+def without_the_rights_of_root() -> None:
+    """For root nothing is closed, unless it gives up the capabilities DAC_OVERRIDE and DAC_READ_SEARCH for good."""
+    drop_from_bounding_set = 24
+    for capability in (1, 2):
+        ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
 
 
 @pytest.fixture
@@ -185,6 +195,31 @@ def test_reading_writes_nothing(three: Archive, farbench, tmp_path: Path):
                     ["runs", "--prune", "--keep", "1"]):  # fmt: skip
         assert farbench(*command).code == 0
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in three.path.rglob("*")} == state
+
+
+def test_a_run_that_may_not_be_read_ends_no_command_over_the_others(three: Archive):
+    closed = three.find("r2").path
+    closed.chmod(0)
+    script = (
+        "import sys; from orchestrator.archive import Archive; from orchestrator.archive.query import query;"
+        "from orchestrator.report import list_runs; a = Archive(sys.argv[1]);"
+        "print(query(a, 'select distinct run_id from results order by 1').rows);"
+        "print([r.run_id for r in list_runs(a).runs], list_runs(a).warnings); print(a.find('latest').run_id)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(three.path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=without_the_rights_of_root,
+    )
+    closed.chmod(0o755)
+    assert done.stderr == ""
+    rows, listed, latest = done.stdout.strip().split("\n")
+    assert rows == "[('r1',), ('r3',)]"
+    assert listed.startswith("['r3', 'r1'] (")
+    assert "r2/run.json: cannot be read: Permission denied" in listed
+    assert latest == "r3"
 
 
 @pytest.mark.parametrize("command", [["import", "x.csv"], ["runs", "r1", "--note", "x"]])

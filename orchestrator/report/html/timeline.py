@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.archive import RunDocument, RunFolder, files
+from orchestrator.errors import ArchiveError
 from orchestrator.events.journal import JournalLines
 from orchestrator.report.html.blocks import Chart, Figure, Section, Text
 from orchestrator.report.html.page import plain
@@ -41,7 +42,11 @@ class Span:
 def spans(folder: RunFolder, document: RunDocument) -> list[Span]:
     """Every span of a run, by host and time. What a journal says that makes no sense is left out."""
     found: list[Span] = []
-    for host in folder.host_names(tuple(document.hosts)):
+    try:
+        hosts = folder.host_names(tuple(document.hosts))
+    except ArchiveError:
+        return []  # the report stands without its timeline
+    for host in hosts:
         reader = _Reader(host)
         for event in _events(folder.events(host)):
             reader.take(event)
