@@ -60,8 +60,8 @@ class OpenSshProcess(Output):
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         os.set_blocking(self._stdin.fileno(), False)
-        self._drain = threading.Thread(target=self._drain_stderr, name=f"stderr of {host}", daemon=True)
-        self._drain.start()
+        self._draining = threading.Thread(target=self._drain_stderr, name=f"stderr of {host}", daemon=True)
+        self._draining.start()
         self._wait_until_opened()
 
     def write(self, data: bytes, timeout_s: float | None = None) -> None:
@@ -97,16 +97,14 @@ class OpenSshProcess(Output):
     def wait(self, timeout_s: float | None = None) -> tuple[int | None, str | None]:
         """(exit status, signal); see `base.Process.wait`. The signal's name is `unknown`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with suppress(HostUnreachable):
-            while self._receive(deadline):
-                self._take(len(self._buffer))
+        self._drain(deadline)
         try:
             status = self._process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"{self._host}: the command did not end in time") from None
         if self._closed:
             return None, None
-        self._drain.join(_SLICE_S)
+        self._draining.join(_SLICE_S)
         if status >= 0 and (status != 255 or self._told_status()):
             return status, None
         return None, (UNKNOWN_SIGNAL if status == 255 and self._master.is_alive() else None)
@@ -190,11 +188,11 @@ class OpenSshProcess(Output):
             return self._said
         try:
             return self._messages.read_text("utf-8", "replace")
-        except OSError:
-            return ""
+        except OSError:  # not there yet, or taken away at this moment, and then it was kept
+            return self._said or ""
 
     def _told_status(self) -> bool:
-        self._drain.join(END_TIMEOUT_S)
+        self._draining.join(END_TIMEOUT_S)
         return _STATUS.search(self._hear()) is not None
 
     def _master_log(self) -> str:

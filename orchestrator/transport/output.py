@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 
+from orchestrator.errors import HostUnreachable
 from orchestrator.transport.base import MAX_LINE_BYTES
 
 STDERR_TAIL_BYTES = 64 * 1024
@@ -50,6 +52,12 @@ class Output(ABC):
         if not self._buffer:
             self._receive(None)
         return self._take(len(self._buffer))
+
+    def _drain(self, deadline: float | None) -> None:
+        """Throw away what is left of it, to its end or to the end of the link. Raises `TimeoutError`."""
+        with suppress(HostUnreachable):
+            while self._receive(deadline):
+                self._take(len(self._buffer))
 
     def _take(self, size: int) -> bytes:
         data = bytes(self._buffer[:size])

@@ -76,9 +76,7 @@ class SshProcess(Output):
     def wait(self, timeout_s: float | None = None) -> tuple[int | None, str | None]:
         """(exit status, signal); see `base.Process.wait`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with suppress(HostUnreachable):
-            while self._receive(deadline):
-                self._take(len(self._buffer))
+        self._drain(deadline)
         while not self._channel.status_event.wait(_SLICE_S):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"{self._host}: the command did not end in time")

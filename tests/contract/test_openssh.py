@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import signal
 import socket
 import subprocess
 import threading
@@ -68,12 +67,6 @@ def test_a_changed_host_key_is_refused_with_both_fingerprints(sshd: Sshd, connec
     assert f"{sshd.known_hosts}:2 says ssh-ed25519 {old}" in message
     assert f"ssh-keygen -R '[127.0.0.1]:{sshd.port}' -f {sshd.known_hosts}" in message
     assert "Accepted publickey" not in sshd.read_log()
-
-
-def test_a_revoked_host_key_is_refused(sshd: Sshd, connections: Connections) -> None:
-    sshd.known_hosts.write_text(f"{sshd.known_hosts.read_text()}@revoked * {sshd.host_public_key}\n")
-    with pytest.raises(HostRefused, match=rf"revoked \({sshd.known_hosts}:2\)"):
-        connections.transport(sshd.spec()).connect()
 
 
 @pytest.mark.parametrize("transport", ["ssh", "openssh"])
@@ -416,32 +409,6 @@ def test_a_host_key_alias(sshd: Sshd, connections: Connections, tmp_path: Path) 
     assert works(connections, Spec("gpu1", address="gpu1", ssh_config=tmp_path / "config"))
 
 
-def test_a_chain_of_jump_hosts_is_opened_once_for_all_behind_it(
-    make_sshd: Make, connections: Connections, tmp_path: Path
-) -> None:
-    outer, inner, first, second = (make_sshd(address=f"127.0.0.{n}") for n in (2, 3, 4, 5))
-    config = tmp_path / "config"
-    config.write_text(
-        outer.ssh_config_block("outer")
-        + inner.ssh_config_block("inner")
-        + first.ssh_config_block("gpu1", "ProxyJump outer,inner")
-        + second.ssh_config_block("gpu2", "ProxyJump outer,inner")
-    )
-    transports = [
-        connections.transport(Spec(name, address=name, ssh_config=config)) for name in ("gpu1", "gpu2")
-    ] * 4
-    in_threads([transport.connect for transport in transports])
-    for transport, address in zip(transports, ("127.0.0.4", "127.0.0.5"), strict=False):
-        seen = transport.run(["sh", "-c", "echo $SSH_CONNECTION"]).stdout.split()
-        assert (seen[0], seen[2]) == (b"127.0.0.1", address.encode())
-    assert [host.read_log().count("Accepted publickey") for host in (outer, inner, first, second)] == [
-        1,
-        1,
-        1,
-        1,
-    ]
-
-
 def test_a_jump_host_with_a_wrong_key_is_refused(
     make_sshd: Make, connections: Connections, tmp_path: Path
 ) -> None:
@@ -519,29 +486,6 @@ def test_something_that_is_no_ssh_server(
     assert caught.value.step == "banner"
 
 
-def test_closing_ends_an_attempt_to_connect(connections: Connections, sshd: Sshd) -> None:
-    """The server accepts and says nothing, as one behind a broken firewall."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        transport = connections.transport(sshd.spec(port=server.getsockname()[1]))
-        errors: list[HostError] = []
-
-        def connect() -> None:
-            try:
-                transport.connect()
-            except HostError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=connect)
-        thread.start()
-        accepted, _ = server.accept()
-        accepted.recv(1)
-        transport.close()
-        thread.join(BOUND_S)
-        accepted.close()
-    assert not thread.is_alive()
-    assert isinstance(errors[0], HostUnreachable)
-
-
 def answer_garbage(server: socket.socket) -> None:
     try:
         while True:
@@ -550,39 +494,6 @@ def answer_garbage(server: socket.socket) -> None:
             connection.close()
     except OSError:
         return
-
-
-def test_a_killed_sshd_is_a_lost_link_and_the_next_command_connects_again(
-    sshd: Sshd, connections: Connections
-) -> None:
-    transport = connections.transport(sshd.spec())
-    process = transport.spawn(["sh", "-c", "echo ready; cat"])
-    assert process.readline(BOUND_S) == b"ready\n"
-    sshd.kill_connections()
-    with pytest.raises(HostUnreachable, match="the link broke"):
-        process.readline(BOUND_S)
-    assert process.wait(BOUND_S) == (None, None)
-    with pytest.raises(HostUnreachable):
-        process.write(b"x")
-    assert transport.run(["echo", "again"]).stdout == b"again\n"
-
-
-def test_a_silent_link_is_noticed(sshd: Sshd, connections: Connections) -> None:
-    """A stopped sshd answers nothing, and its kernel goes on acknowledging: only the missing answers tell."""
-    transport = connections.transport(sshd.spec())
-    transport._keepalive_s, transport._silence_s = 1, 3
-    process = transport.spawn(["cat"])
-    process.write(b"line\n")
-    assert process.readline(BOUND_S) == b"line\n"
-    with pytest.raises(TimeoutError):  # idle, but alive: keepalives are answered
-        process.readline(4)
-    sshd.kill_connections(signal.SIGSTOP)
-    try:
-        with pytest.raises(HostUnreachable, match="nothing came from the host for 3 s"):
-            process.readline(BOUND_S)
-        assert process.wait(BOUND_S) == (None, None)
-    finally:
-        sshd.kill_connections(signal.SIGCONT)
 
 
 # What a host's shell does
