@@ -67,5 +67,5 @@ def standins(monkeypatch):
     before = set(sys.modules)
     yield STANDINS
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in ("flashinfer", "sgl_kernel", "tensorcore"):
+        if name.split(".")[0] in ("cupti", "flashinfer", "sgl_kernel", "sglang", "tensorcore"):
             del sys.modules[name]

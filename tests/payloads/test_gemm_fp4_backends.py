@@ -15,7 +15,8 @@ SHAPES = [(16, 128, 256), (64, 96, 320), (130, 256, 64)]
 @pytest.mark.parametrize(("m", "n", "k"), SHAPES)
 @pytest.mark.parametrize("out_dtype", ["bfloat16", "float16"])
 def test_every_library_gets_the_layout_it_wants(load, measure, standins, m, n, k, out_dtype):
-    backends = ["flashinfer:cutlass", "flashinfer:b12x", "flashinfer:auto", "sgl_kernel", "torch", "numpy"]
+    flashinfer = ["flashinfer:cutlass", "flashinfer:b12x", "flashinfer:auto"]
+    backends = [*flashinfer, "sgl_kernel", "sglang", "torch", "numpy"]
     item = make_item(
         {"m": m, "n": n, "k": k, "out_dtype": out_dtype}, backends, accuracy={"min_cosine": 0.999}
     )
@@ -28,6 +29,7 @@ def test_every_library_gets_the_layout_it_wants(load, measure, standins, m, n, k
     assert records["torch"]["resolved_backend"] == "torch:dequant"
     assert records["torch"]["extra"]["timed"] == "16-bit product; dequantisation is not timed"
     assert records["flashinfer:cutlass"]["extra"]["quantiser"] == "flashinfer"
+    assert records["sglang"]["extra"]["quantiser"] == "sglang"
     assert records["numpy"]["extra"]["out_dtype"] == "float32"
 
 
@@ -198,6 +200,37 @@ def test_an_sgl_kernel_without_the_function_is_unsupported(load, measure, standi
     record = measure(load([item]).payload, item, RTX_PRO).records["sgl_kernel"]
     assert record["status"] == "unsupported"
     assert "has no cutlass_scaled_fp4_mm (last in sgl-kernel 0.3.21)" in record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("version", "why"),
+    [
+        ("0.5.9", "sglang 0.5.9 is too old: needs 0.5.10 or newer"),
+        ("0.5.16", "sglang: sglang 0.5.16 has no jit_kernel.nvfp4 (sglang 0.5.10 to 0.5.15 have it)"),
+        ("0.5.15.post1", None),
+    ],
+)
+def test_an_sglang_without_its_own_fp4_kernels_is_unsupported(
+    load, measure, standins, monkeypatch, tmp_path, version, why
+):
+    installed = tmp_path / f"sglang-{version}.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: sglang\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    item = make_item({"m": 16, "n": 128, "k": 256}, ["sglang"])
+    record = measure(load([item]).payload, item, RTX_PRO).records["sglang"]
+    assert (record["status"], record["reason"]) == ("unsupported" if why else "ok", why)
+
+
+def test_an_sglang_that_does_not_import_says_what_it_lacks(load, measure, standins, monkeypatch):
+    item = make_item({"m": 16, "n": 128, "k": 256}, ["sglang", "torch"])
+    payload = load([item]).payload
+    monkeypatch.setitem(sys.modules, "sglang.jit_kernel.nvfp4", None)
+    records = measure(payload, item, RTX_PRO).records
+    assert records["sglang"]["status"] == "unsupported"
+    assert records["sglang"]["reason"].startswith("does not import: ")
+    assert "sglang.jit_kernel.nvfp4" in records["sglang"]["reason"]
+    assert records["torch"]["status"] == "ok"
 
 
 def test_without_a_gpu_and_the_library_both_causes_are_named(load, measure):

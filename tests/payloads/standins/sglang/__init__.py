@@ -1,0 +1,1 @@
+"""Stands in for sglang 0.5.10 to 0.5.15."""

@@ -1,0 +1,1 @@
+"""Its kernels that are compiled at their first call."""
