@@ -91,7 +91,7 @@ class KeyStore:
             if path not in self._agents:
                 try:
                     self._agents[path] = _Agent(path)
-                except (OSError, paramiko.SSHException) as error:
+                except (OSError, ValueError, paramiko.SSHException) as error:
                     self._agents[path] = f"the ssh agent at {path} could not be asked: {error}"
             agent = self._agents[path]
         if isinstance(agent, str):
@@ -179,7 +179,10 @@ def _parse(path: Path, text: str, passphrase: str | None) -> list[Candidate] | s
         if not certificate.exists():
             return [Candidate(plain, str(path))]
         certified = cls.from_private_key(io.StringIO(text), passphrase)
-        certified.load_certificate(str(certificate))
+        try:
+            certified.load_certificate(str(certificate))
+        except (paramiko.SSHException, ValueError, OSError, IndexError) as error:
+            return [Candidate(plain, f"{path}, without {certificate.name}, which cannot be read: {error}")]
         return [Candidate(certified, str(certificate)), Candidate(plain, str(path))]
     return "wrong passphrase, or " + problem if passphrase else problem
 

@@ -158,6 +158,41 @@ def mute() -> Iterator[Callable[[bytes], int]]:
         one.close()
 
 
+def test_a_name_service_that_does_not_answer(
+    sshd: Sshd, connections: Connections, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    over = threading.Event()
+
+    def silent(*_: object) -> list[object]:
+        over.wait(BOUND_S)
+        return []
+
+    monkeypatch.setattr("orchestrator.transport.link.socket.getaddrinfo", silent)
+    (tmp_path / "config").write_text("Host *\n  ConnectTimeout 1\n")
+    with pytest.raises(HostUnreachable, match="no answer from the name service within 1 s") as caught:
+        connections.transport(sshd.spec(address="gpu.example", ssh_config=tmp_path / "config")).connect()
+    over.set()
+    assert caught.value.step == "resolve"
+
+
+@pytest.mark.parametrize("transport", ["ssh", "openssh"])
+def test_a_host_that_does_not_answer_at_all(
+    transport: str, sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    """A port whose queue is full: the kernel drops what would open one more connection, as a firewall does."""
+    (tmp_path / "config").write_text("Host *\n  ConnectTimeout 1\n")
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for client in (first, second):
+            client.setblocking(False)
+            client.connect_ex(full.getsockname())
+        spec = sshd.spec(port=full.getsockname()[1], transport=transport, ssh_config=tmp_path / "config")
+        with pytest.raises(HostUnreachable) as caught:
+            connections.transport(spec).connect()
+    assert caught.value.step == "connect"
+
+
 @pytest.mark.parametrize(
     ("greeting", "step"),
     [(b"", "banner"), (b"SSH-2.0-OpenSSH_9.2\r\n", "key exchange")],
