@@ -113,6 +113,38 @@ def test_a_cache_that_cannot_be_written_becomes_private_and_is_told_once(
     assert f"{tmp_path}/file is no folder (TRITON_CACHE_DIR): workers compile into private caches" in told
 
 
+def test_a_user_without_an_entry_and_a_home_gets_caches_and_a_home_below_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(jit_caches.pwd, "getpwuid", unknown)
+    own = tmp_path / "own"
+    chosen, problems = jit_caches.private({}, str(own), everything=False)
+    assert chosen == {
+        "HOME": str(own),
+        **{cache.variable: str(own / cache.variable.lower()) for cache in jit_caches.CACHES},
+    }
+    assert all(Path(path).is_dir() for path in chosen.values())
+    assert problems[0].startswith("this user has neither a home folder nor a name")
+    named, problems = jit_caches.private({"HOME": str(tmp_path), "LOGNAME": "me"}, str(own), everything=False)
+    assert (named, problems) == ({}, [])
+
+
+def test_eight_workers_that_compile_at_once_share_no_private_cache(telling: Host) -> None:
+    telling.job.update(jit_cache="private", devices={"cpu": 8})
+    # A worker keeps its case until all have one, so that each of the eight has compiled.
+    cases = [{**says(f"c{n}", a=["gate"], b=["caches"])} for n in range(8)]
+    call = telling.launch([{**case, "measure": {"retries": 0}} for case in cases])
+    wait_until(lambda: len(telling.trace("gates")) == 8)
+    (telling.traces / "open").touch()
+    assert call.expect("end")["state"] == "finished"
+    told = [record["extra"] for record in telling.measurements() if record["backend"] == "b"]
+    assert len({extra["TRITON_CACHE_DIR"] for extra in told}) == 8
+    assert len({extra["TORCH_EXTENSIONS_DIR"] for extra in told}) == 8
+
+
 def test_what_a_killed_worker_locked_in_a_private_cache_holds_up_nobody(tmp_path: Path) -> None:
     chosen, problems = jit_caches.private({"HOME": str(tmp_path)}, str(tmp_path / "own"), everything=True)
     assert problems == []
