@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Mapping
 
-from . import lock, procs
+from . import devices, lock, procs
 from .channel import Channel
 from .coordination import may_steer, take_over
 from .follow import TakenOver, end_state, follow
@@ -28,6 +28,11 @@ class Refusal(Exception):
     def __init__(self, step: str, path: str, error: str, hint: str = "") -> None:
         super().__init__(error)
         self.answer = {"type": "refused", "step": step, "path": path, "error": error, "hint": hint or None}
+
+
+def get_ready() -> None:
+    """What can be done before a command is known; it changes nothing on this host."""
+    devices.ask_ahead(os.environ)
 
 
 def dispatch(command: Mapping[str, Any], context: Any) -> None:
@@ -63,7 +68,7 @@ def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     more = {"id": str(command["coordinator"])} if command.get("coordinator") else {}
     enqueue(paths, command.get("queue") or [], bool(command.get("sealed")), **more)
     try:
-        pid, already = start_agent(paths, command.get("secrets") or {})
+        pid, already = start_agent(paths, command.get("secrets") or {}, command.get("first") is True)
     except LaunchError as error:
         raise Refusal("start the agent", portable(paths.log("agent")), str(error)) from error
     channel.send({"type": "launched", "pid": pid, "already": already, "run_dir": portable(paths.root)})

@@ -31,8 +31,10 @@ LEASE_VARIABLE = "FARBENCH_LEASE_DIR"
 """Another folder for the leases of GPUs: for hosts on which several users must not share one, and for tests."""
 
 
-def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
-    """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`."""
+def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: int) -> None:
+    """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`.
+
+    `first`: the run was never begun here, so nothing of it can be left but in its folder."""
     os.umask(0o077)
     os.chdir("/")
     name_process("farbench-agent")
@@ -46,7 +48,8 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
         if not isinstance(job, dict):
             raise ValueError(f"{paths.job} is no job")
         before = read_json(paths.identity)
-        _bury_predecessor(paths, before, str(job["nonce"]))
+        if not first or os.path.exists(paths.identity):
+            _bury_predecessor(paths, before, str(job["nonce"]))
         history = History.replay(paths.journal)
         journal = Journal(paths)
         _introduce(paths, journal, job, before)
@@ -73,6 +76,9 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], tell: int) -> None:
 def _work(
     paths: RunPaths, job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal, history: History
 ) -> None:
+    logout = kills_at_logout(user())
+    if logout is not None:
+        journal.append("problem", message=logout)
     devices, why_not = _devices(job, journal)
     leases = Leases(
         paths.workdir, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]}
@@ -143,7 +149,4 @@ def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any], before
         journal.append(
             "problem", message="this host was restarted: what has no result yet is measured from here on"
         )
-    logout = kills_at_logout(user())
-    if logout is not None:
-        journal.append("problem", message=logout)
-    journal.sync()
+    journal.sync_soon()

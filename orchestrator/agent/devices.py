@@ -27,6 +27,10 @@ _RUN_MODULE = (
 )
 
 
+FRESH_S = 10.0
+_ahead: Optional[Tuple[float, Dict[str, str], Tuple[Optional[List[Dict[str, Any]]], Optional[str]]]] = None
+
+
 class DeviceError(Exception):
     """A device that was asked for does not exist, or the driver that should tell is broken."""
 
@@ -63,6 +67,13 @@ def discover(
             return _cpu_slots({"cpu": 1}), problems
         return visible, problems
     return _selected(spec, found, visible, problems), problems
+
+
+def ask_ahead(environ: Mapping[str, str], timeout_s: float = 5.0) -> None:
+    """Ask the driver now what `discover` will need in the next seconds, here or in a process forked from this one."""
+    global _ahead
+    answer = _ask_nvml(environ, timeout_s)
+    _ahead = (time.monotonic(), dict(environ), answer)
 
 
 def mask(devices: Sequence[Device], environ: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
@@ -115,7 +126,8 @@ def _installed(environ: Mapping[str, str], timeout_s: float) -> Tuple[_Gpus, Lis
     """Every GPU of the host, whatever is masked; problems instead of GPUs where the driver is broken."""
     deadline = time.monotonic() + timeout_s
     problems: List[str] = []
-    listing, why = _ask_nvml(environ, timeout_s)
+    fresh = _ahead is not None and time.monotonic() - _ahead[0] < FRESH_S and _ahead[1] == environ
+    listing, why = _ahead[2] if _ahead is not None and fresh else _ask_nvml(environ, timeout_s)
     program = smi.find(environ)
     if listing is None and program is not None and deadline > time.monotonic():
         try:

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, Iterator, Mapping
 
 from .paths import RunPaths
+from .syncing import Syncer
 from .wire import dump
 
 RESERVE_BYTES = 1 << 20
@@ -21,7 +22,7 @@ class JournalFull(Exception):
 
 
 class Journal:
-    """Appends events. Lines are on disk at the latest 100 ms after they were written, measurements at `sync`.
+    """Appends events. Lines begin to be put on disk at the latest 100 ms after they were written, measurements at once.
 
     1 MiB lies in a file beside the journal; when the disk fills up it is given back, so that the end of the run can
     still be told. `full` is True from then on."""
@@ -29,6 +30,7 @@ class Journal:
     def __init__(self, paths: RunPaths) -> None:
         self._reserve = paths.reserve
         self._fd = os.open(paths.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._syncer = Syncer(self._fd)
         self._dirty_since: float = 0.0
         self._urgent = False
         self.full = False
@@ -49,24 +51,36 @@ class Journal:
         self._dirty_since = self._dirty_since or time.monotonic()
 
     def sync_due(self, now: float) -> float:
-        """Seconds until `sync` must be called; infinity when all is on disk."""
+        """Seconds until `sync_soon` must be called; infinity when all is on its way to the disk."""
         if not self._dirty_since:
             return float("inf")
         return 0.0 if self._urgent else max(0.0, self._dirty_since + SYNC_AFTER_S - now)
 
+    def sync_soon(self) -> None:
+        """Begin to put everything written so far on disk; nobody waits for that."""
+        if self._dirty_since:
+            self._dirty_since, self._urgent = 0.0, False
+            self._syncer.ask()
+        error = self._syncer.take_error()
+        if error is not None:
+            self._sync_failed(error)
+
     def sync(self) -> None:
         """Put everything written so far on disk."""
-        if self._dirty_since:
-            try:
-                os.fsync(self._fd)
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                self._drop_reserve()
-            self._dirty_since, self._urgent = 0.0, False
+        self._dirty_since, self._urgent = 0.0, False
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            self._sync_failed(error)
+
+    def _sync_failed(self, error: OSError) -> None:
+        if error.errno not in _FULL:
+            raise error
+        self._drop_reserve()
 
     def close(self) -> None:
         """Sync, and give the reserve back."""
+        self._syncer.stop()
         self.sync()
         os.close(self._fd)
         self._unlink_reserve()

@@ -58,12 +58,12 @@ def ring(paths: RunPaths) -> None:
         os.close(fd)
 
 
-def start_agent(paths: RunPaths, secrets: Mapping[str, str]) -> Tuple[int, bool]:
-    """(the agent's PID, whether it lived already). Raises LaunchError.
+def start_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool = False) -> Tuple[int, bool]:
+    """(the agent's PID, whether it lived already). Raises LaunchError. `first`: see `run_agent`.
 
     Returns once the agent holds the run's lock. The secrets stay in memory."""
     if not lock.is_held(paths):
-        answer = _spawn(paths, secrets)
+        answer = _spawn(paths, secrets, first)
         if answer not in ("ok", "already"):
             raise LaunchError(answer or f"it ended at once; see {paths.log('agent')}")
         if answer == "ok":
@@ -78,7 +78,7 @@ def agent_pid(paths: RunPaths) -> int:
     return pid if isinstance(pid, int) else 0
 
 
-def _spawn(paths: RunPaths, secrets: Mapping[str, str]) -> str:
+def _spawn(paths: RunPaths, secrets: Mapping[str, str], first: bool) -> str:
     """Fork the agent off; what it answers once it holds the lock, or fails to."""
     answer_reader, answer_writer = os.pipe()
     # Two forks, so that the agent is nobody's child (init's), and never a zombie of whoever follows. No exec: the
@@ -90,7 +90,9 @@ def _spawn(paths: RunPaths, secrets: Mapping[str, str]) -> str:
             os.setsid()
             if os.fork() == 0:
                 run_forked(
-                    partial(run_agent, paths, secrets, answer_writer), paths.log("agent"), (answer_writer,)
+                    partial(run_agent, paths, secrets, first, answer_writer),
+                    paths.log("agent"),
+                    (answer_writer,),
                 )
         finally:
             os._exit(0)

@@ -148,11 +148,14 @@ def find_marked(nonce: str, extra: Optional[bytes] = None) -> List[int]:
     for _ in range(_EXEC_TRIES):
         blank: List[int] = []
         for pid in waiting:
-            entry = stat(pid)  # before the look that it explains
             entries = environ_of(pid)
-            if entries == [b""] and entry is not None and entry.in_exec and _running(pid):
-                blank.append(pid)
-            elif entries is not None and wanted <= set(entries):
+            if entries == [b""]:
+                entry = stat(pid)
+                if entry is not None and entry.in_exec and _running(pid):
+                    blank.append(pid)
+                    continue
+                entries = environ_of(pid)  # an exec may have ended between the two looks
+            if entries is not None and wanted <= set(entries):
                 found.append(pid)
         if not blank:
             break

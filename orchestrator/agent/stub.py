@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from types import SimpleNamespace
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 CHUNK = 1 << 18
 UNUSED_S = 30 * 86400.0
@@ -135,21 +135,51 @@ def leftover(source: Any) -> bytes:
         os.set_blocking(0, True)
 
 
+def read_line(source: Any) -> Dict[str, Any]:
+    """The next line's JSON object; ends the process quietly if the other side went away."""
+    line = source.readline()
+    if not line.endswith(b"\n"):
+        raise SystemExit(1)
+    message: Dict[str, Any] = json.loads(line.decode("utf-8"))
+    return message
+
+
+def place(request: Dict[str, Any]) -> Tuple[str, str]:
+    """The work folder as it was asked for, and where that is."""
+    # The bytes of a path are UTF-8 whatever the locale says; `fsdecode` gives the text that stands for them here.
+    asked = os.fsdecode(request["workdir"].encode("utf-8", "surrogateescape"))
+    return asked, os.path.expanduser(asked)
+
+
+def get_ready(announced: Dict[str, Any]) -> None:
+    """Load the agent that the request will name, where it has been unpacked before. Changes nothing on this host."""
+    folder = agent_folder(os.path.abspath(place(announced)[1]), bytes.fromhex(announced["agent"]).hex())
+    if os.path.isdir(folder):
+        sys.path.insert(0, folder)
+        try:
+            from farbench_agent.commands import get_ready as ready  # type: ignore[import-not-found]
+
+            ready()
+        except Exception:  # noqa: BLE001 - it is imported again for the request, and then told
+            sys.path.remove(folder)
+
+
 def main() -> None:
-    """Answer one request."""
+    """Answer one request. Before it may come a line without a `command`: what to get ready for it."""
     os.umask(0o077)
     output = os.dup(1)
     os.dup2(2, 1)
     source = sys.stdin.buffer
-    request = json.loads(source.readline().decode("utf-8"))
+    request = read_line(source)
+    if "command" not in request:
+        get_ready(request)
+        request = read_line(source)
     nonce = request["nonce"].encode("ascii")
 
     def send(message: Dict[str, Any]) -> None:
         write_all(output, nonce + b" " + json.dumps(message).encode("ascii") + b"\n")
 
-    # The bytes of a path are UTF-8 whatever the locale says; `fsdecode` gives the text that stands for them here.
-    asked = os.fsdecode(request["workdir"].encode("utf-8", "surrogateescape"))
-    workdir = os.path.expanduser(asked)
+    asked, workdir = place(request)
     try:
         if workdir.startswith("~"):
             raise Refused("find the work folder", asked, "this user has no home folder here", "set `workdir`")
@@ -180,7 +210,7 @@ def main() -> None:
         send(refusal.answer)
         raise SystemExit(1) from None
     sys.path.insert(0, unpacked(workdir, bytes.fromhex(request["agent"]).hex()))
-    from farbench_agent.commands import dispatch  # type: ignore[import-not-found]
+    from farbench_agent.commands import dispatch  # type: ignore[import-not-found,unused-ignore]
 
     dispatch(
         request["command"],
@@ -212,8 +242,8 @@ def unpacked(workdir: str, agent: str) -> str:
     (Nothing is synced to disk, and after a crash of the host files may be empty: so it is never used after a boot.)
     Where it cannot be made, the zip itself does."""
     archive = os.path.join(workdir, "cache", agent)
-    above = os.path.join(workdir, "agent")
-    folder = os.path.join(above, "%s-%s" % (agent[:16], boot_id()[:13]))
+    folder = agent_folder(workdir, agent)
+    above = os.path.dirname(folder)
     try:
         if os.path.isdir(folder):
             os.utime(folder)
@@ -235,6 +265,11 @@ def unpacked(workdir: str, agent: str) -> str:
     except OSError:
         pass  # another stub was faster, or the disk is full
     return folder if os.path.isdir(folder) else archive
+
+
+def agent_folder(workdir: str, agent: str) -> str:
+    """The folder of an agent during this boot."""
+    return os.path.join(workdir, "agent", "%s-%s" % (agent[:16], boot_id()[:13]))
 
 
 def boot_id() -> str:

@@ -90,7 +90,7 @@ class Supervisor:
                 self._end_crews("finished", give_back=True)
             state = self._end_state(time.monotonic())
             if self._journal.sync_due(time.monotonic()) <= 0:
-                self._journal.sync()
+                self._journal.sync_soon()
             if state:
                 self._claims.close()
                 return state

@@ -8,6 +8,7 @@ import select
 from typing import List, Optional
 
 POLL_S = 0.02
+HURRY_S = 0.002
 _IN_MODIFY = 0x2
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
@@ -25,14 +26,14 @@ class Watch:
     def wait(self, fds: List[int], timeout_s: float, hurry: bool = False) -> None:
         """Return when the file was written to since the last call, one of `fds` is readable, or time is up.
 
-        With `hurry`, time is up after 20 ms. May return early without a reason."""
+        With `hurry`, time is up after 2 ms. May return early without a reason."""
         if not self._watching:
             # What is written from here on is seen; what came before it must be looked for once more.
             self._watching = True
             self._fd = _inotify(self._path)
             return
         if hurry or self._fd < 0:
-            timeout_s = min(timeout_s, POLL_S)
+            timeout_s = min(timeout_s, HURRY_S if hurry else POLL_S)
         ready, _, _ = select.select(
             [*fds, *([self._fd] if self._fd >= 0 else [])], [], [], max(0.0, timeout_s)
         )

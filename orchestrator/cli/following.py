@@ -43,11 +43,13 @@ def progress() -> Observer:
 
 
 @contextmanager
-def open_connections() -> Iterator[Connections]:
-    """Connections with the user's own keys, closed at the end."""
+def open_connections(*, quiet: bool = False) -> Iterator[Connections]:
+    """Connections with the user's own keys, closed at the end; `quiet` ones wait for `speak` before they say anything."""
     from orchestrator.transport.open import Connections
 
-    with Connections(environ=os.environ, ask_passphrase=_ask_passphrase(), warn=warn) as connections:
+    with Connections(
+        environ=os.environ, ask_passphrase=_ask_passphrase(), warn=warn, quiet=quiet
+    ) as connections:
         yield connections
 
 

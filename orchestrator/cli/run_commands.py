@@ -54,19 +54,22 @@ def run(
 
     Example: `farbench run examples/fp4-gemm-glm5.yaml --host blackwell --only '*batch=16*'`
     """
-    from orchestrator.archive import Archive
     from orchestrator.cli.loading import load_plan
-    from orchestrator.run.start import carry_out, prepare
+    from orchestrator.run.ahead import Ahead
 
-    plan = load_plan(sweep, hosts_file, host, tag, sets, only, warn=warn)
-    prepared = prepare(
-        plan, Archive(archive), environ=os.environ, argv=sys.argv, wait_for_devices=not no_wait
-    )
-    with detaching(prepared.run.run_id, launches=True) as detached, open_connections() as connections:
-        announce(prepared.run.run_id, as_json)
-        outcome = carry_out(
-            prepared, open_transport=connections.transport, observer=progress(), detach=detach
+    with open_connections(quiet=True) as connections:
+        ahead = Ahead(connections.transport, connections.load)
+        plan = load_plan(sweep, hosts_file, host, tag, sets, only, warn=warn, tell_hosts=ahead.call)
+        from orchestrator.archive import Archive
+        from orchestrator.run.start import carry_out, prepare
+
+        prepared = prepare(
+            plan, Archive(archive), environ=os.environ, argv=sys.argv, wait_for_devices=not no_wait
         )
+        with detaching(prepared.run.run_id, launches=True) as detached:
+            announce(prepared.run.run_id, as_json)
+            connections.speak()
+            outcome = carry_out(prepared, open_transport=ahead.transport, observer=progress(), detach=detach)
     if detached():
         return EXIT_INTERRUPTED
     return finish(outcome, archive, as_json)

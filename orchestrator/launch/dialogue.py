@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, Protocol, TypeVar
 
 from orchestrator.errors import HostError, HostUnreachable
+from orchestrator.launch.ahead import JOURNAL_UNREAD_BYTES, CalledAhead
 from orchestrator.launch.bundle import agent_bundle, stub_source
 from orchestrator.launch.exchange import Exchange
 from orchestrator.launch.files import Content, FileSet
@@ -40,8 +41,6 @@ __all__ = [
 Message = Hello | Launched | Events | Alive | OtherJournal | End
 SILENCE_S = 30.0
 """The stub says something every 5 s; after this long without a word the link counts as lost."""
-JOURNAL_UNREAD_BYTES = 128 * 1024
-"""Of a host's journal so much may wait in our memory, which is times the number of hosts."""
 ANSWER_TIMEOUT_S = 120.0
 CANCEL_TIMEOUT_S = 600.0
 """Workers get time to end by themselves before they are killed."""
@@ -177,15 +176,18 @@ class Dialogue:
         follow_offset: int | None = 0,
         before: bytes = b"",
         session: Session | None = None,
+        first: bool = False,
     ) -> Following:
         """Stage the files of `tree` (path in the run's folder → content) and start the agent; then follow it.
 
         `job` is the content of job.json and names the run. With `follow_offset` None the agent is only started: iterate
-        to learn that it was. Launching a run that is already there is no error. `before` and `session`: see `follow`."""
+        to learn that it was. Launching a run that is already there is no error; `first` promises that it was never tried
+        before, so that nothing of it is looked for. `before` and `session`: see `follow`."""
         files = tree if isinstance(tree, FileSet) else FileSet(tree)
         command = {
             "name": "launch", "run_id": job["run_id"], "job": job, "tree": files.tree, "queue": list(queue),
-            "sealed": sealed, "secrets": dict(secrets or {}), "follow": follow_offset, **_following(before, session),
+            "sealed": sealed, "secrets": dict(secrets or {}), "follow": follow_offset, "first": first,
+            **_following(before, session),
         }  # fmt: skip
         exchange, hello = self._ask(command, files, unread_bytes=JOURNAL_UNREAD_BYTES)
         return Following(exchange, hello, launches=True, offset=follow_offset)
@@ -292,11 +294,15 @@ class Dialogue:
         request = {
             "workdir": self._spec.workdir, "agent": sha256, "files": needed.announcement(), "command": command,
         }  # fmt: skip
-        argv = stub_command(self._spec.agent_python, self._spec.python)
-        process = self._transport.spawn(argv, unread_bytes=unread_bytes)
-        exchange = Exchange(process, self._spec.name)
+        waiting = self._transport.take_waiting() if isinstance(self._transport, CalledAhead) else None
+        if waiting is not None:
+            exchange, stub = Exchange(waiting, self._spec.name), None
+        else:
+            argv = stub_command(self._spec.agent_python, self._spec.python)
+            process = self._transport.spawn(argv, unread_bytes=unread_bytes)
+            exchange, stub = Exchange(process, self._spec.name), stub_source()
         try:
-            return exchange, exchange.begin(stub_source(), request, needed)
+            return exchange, exchange.begin(stub, request, needed)
         except BaseException:
             exchange.close()
             raise

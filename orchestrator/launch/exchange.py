@@ -47,8 +47,9 @@ class Exchange:
         self._noise_tail = b""
         self._greeted = False
 
-    def begin(self, stub: bytes, request: Mapping[str, Any], files: FileSet) -> Hello:
-        """Send the stub and the request in one go, wait for the answer, and send the files that the host lacks.
+    def begin(self, stub: bytes | None, request: Mapping[str, Any], files: FileSet) -> Hello:
+        """Send the stub (None: it is there) and the request in one go, wait for the answer, and send the files that the
+        host lacks.
 
         Raises `HostUnusable` with what the host printed when there is no answer."""
         self._send_request(stub, request)
@@ -60,11 +61,12 @@ class Exchange:
         self._upload(hello.missing, files)
         return hello
 
-    def _send_request(self, stub: bytes, request: Mapping[str, Any]) -> None:
+    def _send_request(self, stub: bytes | None, request: Mapping[str, Any]) -> None:
         """Nothing of the text is kept: there may be many hosts, and thousands of cases for each."""
+        before = b"" if stub is None else b"%d\n%b" % (len(stub), stub)
         line = json.dumps({"nonce": self.nonce, **request}, default=_as_json).encode("ascii")
         try:
-            self._process.write(b"%d\n%b%b\n" % (len(stub), stub, line), STALL_TIMEOUT_S)
+            self._process.write(b"%b%b\n" % (before, line), STALL_TIMEOUT_S)
         except (BrokenPipeError, TimeoutError):
             pass  # why it took no more is in what it printed
 

@@ -113,6 +113,7 @@ def _task(
         before=_end_of(run, name, offset),
         base=fold.host(name).base if offset else 0,
         begun=way is not Way.START,
+        first=way is Way.START,
         follow_only=not way.launches,
         eager=way is Way.RESUME,
         at_end=partial(bring_collected, run, name) if collects(job) else None,

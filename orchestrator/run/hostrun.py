@@ -53,7 +53,7 @@ class HostTask:
 
     `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
     of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
-    part already. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
+    part already; `first`: it was never asked to take it. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
 
     spec: HostSpec
     run_id: str
@@ -66,6 +66,7 @@ class HostTask:
     before: bytes = b""
     base: int = 0
     begun: bool = False
+    first: bool = False
     follow_only: bool = False
     eager: bool = False
     at_end: Callable[[Dialogue], Sequence[str]] | None = None
@@ -235,7 +236,7 @@ class HostRun:
         if self._launched:
             following = dialogue.follow(self.task.run_id, offset, before=self._before, session=self._session)
         else:
-            self._asked = True
+            first, self._asked = self.task.first and not self._asked, True
             following = dialogue.launch(
                 job=self.task.job,
                 tree=self.task.tree,
@@ -245,6 +246,7 @@ class HostRun:
                 follow_offset=offset,
                 before=self._before,
                 session=self._session,
+                first=first,
             )
         self._controls.connect(following)
         if self._stop.is_set():

@@ -40,10 +40,17 @@ class Connections:
         environ: Mapping[str, str],
         ask_passphrase: Callable[[Path], str | None] | None = None,
         warn: Warn | None = None,
+        quiet: bool = False,
     ) -> None:
-        """`ask_passphrase` is asked at most a few times for each encrypted key file; without it SSH_ASKPASS is, if set."""
+        """`ask_passphrase` is asked at most a few times for each encrypted key file; without it SSH_ASKPASS is, if set.
+
+        `quiet`: who has something to ask or to tell waits for `speak`."""
         self._environ = environ
-        self._ask = ask_passphrase or (_askpass(environ) if environ.get("SSH_ASKPASS") else None)
+        self._may_speak = threading.Event()
+        self._closed = False
+        if not quiet:
+            self.speak()
+        self._ask = self._held(ask_passphrase or (_askpass(environ) if environ.get("SSH_ASKPASS") else None))
         self._warn = warn or (lambda message: None)
         self._warned: set[str] = set()
         self._lock = threading.RLock()
@@ -61,6 +68,15 @@ class Connections:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def load(self, spec: HostSpec) -> None:
+        """Load the libraries that `transport` will need for this entry."""
+        if spec.embedded:
+            from orchestrator.transport import embedded  # noqa: F401
+        if spec.transport == "openssh" and not spec.embedded:
+            from orchestrator.transport import openssh  # noqa: F401
+        else:
+            from orchestrator.transport import keys, ssh  # noqa: F401
+
     def transport(self, spec: HostSpec) -> AnyTransport:
         """A transport for an entry of hosts.yaml; it connects when it is first used. Raises `HostRefused` for a wrong config."""
         target = self._embedded_target(spec) if spec.embedded else None
@@ -74,6 +90,8 @@ class Connections:
 
     def close(self) -> None:
         """Close every connection, jump hosts last."""
+        self._closed = True
+        self.speak()  # whoever waits for that must not be waited for
         with self._lock:
             jumps: list[AnyTransport] = [*self._jumps.values(), *self._openssh_jumps.values()]
             transports: list[AnyTransport] = [*self._transports, *reversed(jumps)]
@@ -147,7 +165,24 @@ class Connections:
             ssh_command="(the embedded server)",
         )  # fmt: skip
 
+    def speak(self) -> None:
+        """From now on, questions are asked and warnings told."""
+        self._may_speak.set()
+
+    def _held(self, ask: Callable[[Path], str | None] | None) -> Callable[[Path], str | None] | None:
+        def asked(path: Path) -> str | None:
+            return ask(path) if ask is not None and self._spoken_with() else None
+
+        return None if ask is None else asked
+
+    def _spoken_with(self) -> bool:
+        """Wait until there is somebody to speak with; False when it came to nothing."""
+        self._may_speak.wait()
+        return not self._closed
+
     def _warn_once(self, message: str) -> None:
+        if not self._spoken_with():
+            return
         with self._lock:
             if message in self._warned:
                 return

@@ -149,3 +149,20 @@ def test_a_good_host_beside_a_bad_one_goes_on(desk: Laptop, host: Sshd) -> None:
     assert document["counts"] == {"ok": 1, "lost": 1}
     assert document["hosts"]["h1"]["state"] == "ok"
     assert document["hosts"]["dead"]["state"] == "unreachable"
+
+
+def test_nobody_is_asked_for_a_passphrase_for_a_run_that_cannot_be(desk: Laptop, host: Sshd) -> None:
+    make_key(desk.folder / "locked", passphrase="a secret")
+    asked = desk.folder / "asked"
+    program = desk.write("askpass", f"#!/bin/sh\ntouch {asked}\necho a secret\n")
+    program.chmod(0o700)
+    (host.folder / "authorized_keys").write_text((desk.folder / "locked.pub").read_text())
+    desk.hosts(host, identity_file=str(desk.folder / "locked"))
+    desk.write("payloads/bad.py.j2", "def f(:\n")
+    desk.write("sweep.yaml", GOOD.replace("sleepy", "bad"))
+    more = {"SSH_ASKPASS": str(program), "SSH_AUTH_SOCK": "/nowhere/agent"}
+    refused(desk.farbench("run", "sweep.yaml", **more), 2, "bad.py.j2")
+    assert not asked.exists()
+    desk.write("sweep.yaml", GOOD)
+    assert desk.farbench("run", "sweep.yaml", "--json", **more).code == 0
+    assert asked.exists()
