@@ -29,6 +29,8 @@ TICK_S = 0.1
 GATHER_S = 0.01
 QUEUED_NEWS = 24
 """How much from hosts may wait: a bound on memory, since a link is not read while its thread waits here."""
+FIRST_HAND_S = 10.0
+"""So long the hosts of a sharded run wait for one that has not answered yet, before the first cases are dealt."""
 ENDING_S = 5.0
 LEAVING_S = 30.0
 """Who leaves waits at most so long until every host can go on alone."""
@@ -65,6 +67,7 @@ class Coordinator:
         self._hosts: dict[str, HostRun] = {}
         self._told: dict[str, HostView] = {}
         self._expected: tuple[object, int] | None = None
+        self._patience_s = FIRST_HAND_S
         self._warm = False
         self.views: dict[str, HostView] = {}
         self.fold = fold_run(run.folder, self._document, listener=self._hear)
@@ -81,6 +84,7 @@ class Coordinator:
         if len(tasks) > MANY_HOSTS:
             limit_arenas()
         session = uuid.uuid4().hex
+        self._patience_s = min(FIRST_HAND_S, lost_after_s)
         for task in tasks:
             name = task.spec.name
             self._hosts[name] = HostRun(
@@ -97,6 +101,7 @@ class Coordinator:
         """Follow until every host is done or overdue; with `until_launched`, only until every host has what it needs
         to go on alone. On `KeyboardInterrupt` the rest of the hosts is launched, the links are closed, and `Interrupted` is raised."""
         self._observer.begin(self._run.folder.run_id, self.expected())
+        self._warm = until_launched  # who leaves needs nothing at the end
         try:
             for host in self._hosts.values():
                 host.start()
@@ -111,8 +116,13 @@ class Coordinator:
             self._observer.end()
 
     def _follow(self, until_launched: bool) -> Ending:
+        first_hand_at = time.monotonic() + self._patience_s
         while True:
             self._take_in()
+            if self._dealing is not None and time.monotonic() >= first_hand_at:
+                first_hand_at = float("inf")
+                for name in (name for name, host in self._hosts.items() if not host.task.begun):
+                    self._dealing.dealer.late(name)
             self._deal()
             self._tell()
             self._observer.tick(self.fold, self.expected())
@@ -226,7 +236,8 @@ class Coordinator:
     def _warm_up(self) -> None:
         """Once a host is at work, load what the end of the run needs; not before: that would be later at work for it."""
         if not self._warm and self.expected() <= WARM_UP_FOR:
-            threading.Thread(target=columns.warm_up, name="warm-up", daemon=True).start()
+            # No daemon: Python's end would abort the whole process in the middle of a library's C++.
+            threading.Thread(target=columns.warm_up, name="warm-up").start()
         self._warm = True
 
     def _deal(self) -> None:

@@ -76,6 +76,7 @@ class _Host:
     ready: bool = False
     current: bool = False
     gone: bool = False
+    late: bool = False
     linked: bool = True
     sealed: bool = False
     given: int = 0
@@ -95,7 +96,7 @@ class Dealer:
     @property
     def dealt(self) -> bool:
         """Whether every host has answered or is given up, and no case is left in our hands."""
-        return not self._awaited() and not any(
+        return not self._unanswered() and not any(
             free for model, free in self._free.items() if any(self._live(model))
         )
 
@@ -124,6 +125,10 @@ class Dealer:
     def current(self, host: str) -> None:
         """All that a host had journalled by now has been told to us: what it holds is known."""
         self._hosts[host].current = True
+
+    def late(self, host: str) -> None:
+        """A host that holds nothing lets the others wait for its first word: they begin without it."""
+        self._hosts[host].late = True
 
     def linked(self, host: str, linked: bool) -> None:
         """Whether we can speak with a host at the moment. What we asked of it before a break may not have arrived."""
@@ -225,8 +230,8 @@ class Dealer:
 
     def actions(self) -> list[Action]:
         """What to tell the hosts now; each action is returned once."""
-        if self._awaited():
-            return []  # the first hand is dealt when every host has answered or is given up
+        if any(not self._hosts[name].late for name in self._unanswered()):
+            return []  # the first hand is dealt when every host has answered, is late or is given up
         out: list[Action] = []
         for model in self._free:
             out += self._withdraw(model)
@@ -238,8 +243,9 @@ class Dealer:
                 out.append(Seal(name))
         return out
 
-    def _awaited(self) -> bool:
-        return any(not host.gone and not (host.ready and host.current) for host in self._hosts.values())
+    def _unanswered(self) -> list[str]:
+        """Hosts of which it is not known yet what they have and hold."""
+        return [n for n, host in self._hosts.items() if not host.gone and not (host.ready and host.current)]
 
     def _live(self, model: str) -> Iterator[_Seat]:
         return (s for s in self._seats.values() if s.model == model and not self._hosts[s.host].gone)
@@ -287,7 +293,12 @@ class Dealer:
 
     def _deal(self, model: str) -> list[Action]:
         free = self._free[model]
-        seats = [seat for seat in self._live(model) if not self._hosts[seat.host].sealed]
+        waited_for = set(self._unanswered())
+        seats = [
+            seat
+            for seat in self._live(model)
+            if not self._hosts[seat.host].sealed and seat.host not in waited_for
+        ]
         # A host that cannot be spoken with just now gets cases only where there is no other.
         seats = [seat for seat in seats if self._hosts[seat.host].linked] or seats
         if not free or not seats:
@@ -311,7 +322,8 @@ class Dealer:
 
     def _ask_back(self, model: str) -> list[Action]:
         seats = [seat for seat in self._live(model) if self._hosts[seat.host].linked]
-        dry = sum(seat.dry for seat in seats)
+        waited_for = set(self._unanswered())
+        dry = sum(seat.dry for seat in seats if seat.host not in waited_for)
         asking = sum(bool(seat.asked_back) for seat in seats)
         out: list[Action] = []
         for seat in sorted(seats, key=lambda seat: (-len(seat.idle_hand), seat.host)):

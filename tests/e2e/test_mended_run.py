@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Laptop
+from tests.e2e.conftest import Laptop, wait_for
 from tests.e2e.test_interrupts import first_line, slow_sweep
 from tests.support.sshd import Sshd
 
@@ -51,6 +51,28 @@ def test_ctrl_c_while_the_command_is_still_loading_is_no_traceback(laptop: Lapto
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
+
+
+def test_leaving_waits_for_a_library_that_is_just_being_loaded(laptop: Laptop, host: Sshd) -> None:
+    """Ended in the middle of C++, the process would abort."""
+    slow_sweep(laptop, host)
+    begun, let_go, loaded = (laptop.folder / name for name in ("begun", "let_go", "loaded"))
+    os.mkfifo(let_go)
+    laptop.write(
+        "slow/duckdb.py",
+        f"open({str(begun)!r}, 'w'); open({str(let_go)!r}).read(); open({str(loaded)!r}, 'w')\n",
+    )
+    process = laptop.start("run", "sweep.yaml", PYTHONPATH=str(laptop.folder / "slow"))
+    wait_for(begun.exists, "the library to be loaded")
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    said = ""
+    while "farbench cancel" not in said:
+        said += process.stderr.readline()
+    os.close(os.open(let_go, os.O_WRONLY | os.O_NONBLOCK))
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert loaded.exists()
 
 
 def test_attach_to_a_run_that_was_never_launched_names_resume(

@@ -90,6 +90,24 @@ def test_a_slow_host_gives_cases_to_one_that_has_run_dry(desk: Desk, make_sshd: 
     desk.json("attach", other)
 
 
+def test_a_host_that_hangs_at_login_holds_up_no_other_and_gets_its_share_later(
+    desk: Desk, make_sshd: Make
+) -> None:
+    shell = desk.write(
+        "shell", f'#!/bin/sh\nuntil [ -e {desk.traces}/woken ]; do sleep 0.05; done\nexec /bin/sh "$@"\n'
+    )
+    shell.chmod(0o755)
+    desk.add_host("quick", make_sshd())
+    desk.add_host("hung", make_sshd(shell=str(shell)))
+    shard(desk, 30, 0.1, steal_after_s=1)
+    process, run_id = desk.begin()
+    wait_for(lambda: desk.measured_here(run_id, "quick"), "the other one to measure")
+    (desk.traces / "woken").touch()
+    assert desk.end(process)["counts"] == {"ok": 30}
+    assert {r["host"] for r in assert_complete(desk, run_id, 30)} == {"quick", "hung"}
+    assert len(desk.traced()) == 30
+
+
 def test_a_sharded_run_detaches_and_goes_on_alone_and_is_attached_again(desk: Desk, make_sshd: Make) -> None:
     for name in ("h1", "h2"):
         desk.add_host(name, make_sshd())

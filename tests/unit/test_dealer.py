@@ -264,3 +264,23 @@ def test_a_host_that_lost_its_run_folder_is_dealt_to_anew() -> None:
     assert dealer.actions() == [Enqueue("x", H200, ("b",))]
     dealer.finished("x", H200, "b")
     assert dealer.actions() == [Seal("x")]
+
+
+def test_the_others_begin_without_a_host_that_is_late_and_it_gets_its_share_when_it_answers() -> None:
+    cases = [f"c{i}" for i in range(8)]
+    dealer = Dealer(cases, ["a", "late"])
+    dealer.ready("a", {H200: 1})
+    dealer.current("a")
+    assert dealer.actions() == []
+    dealer.late("late")
+    assert dealer.actions() == [Enqueue("a", H200, tuple(cases))]
+    assert not dealer.dealt  # who leaves now would leave without it
+    dealer.started("a", H200, "c0")
+    dealer.ready("late", {H200: 1})
+    assert dealer.actions() == []  # what it may hold is not known yet
+    dealer.current("late")
+    (release,) = dealer.actions()
+    assert release == Release("a", H200, ("c4", "c5", "c6", "c7"))
+    dealer.released("a", H200, release.case_ids)
+    assert dealer.actions() == [Enqueue("late", H200, release.case_ids)]
+    assert dealer.dealt
