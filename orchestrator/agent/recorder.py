@@ -101,7 +101,7 @@ class Recorder:
 
     def attempt_over(self, entry: Entry) -> None:
         """No more measurements come of this attempt: the clocks of all its backends are known."""
-        if entry.clocks is not None:
+        if entry.clocks is not None and not self.journal.full:
             for asked, record in entry.clocks.judge():
                 self._weigh(entry, asked, record)
 
