@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,9 +58,10 @@ def run(
     from orchestrator.cli.loading import load_plan
     from orchestrator.run.ahead import Ahead
 
-    with open_connections(quiet=True) as connections:
-        ahead = Ahead(connections.transport, connections.load)
-        plan = load_plan(sweep, hosts_file, host, tag, sets, only, warn=warn, tell_hosts=ahead.call)
+    with Ahead() as ahead, open_connections(quiet=True) as connections:
+        plan = load_plan(
+            sweep, hosts_file, host, tag, sets, only, warn=warn, tell_hosts=partial(ahead.call, connections)
+        )
         from orchestrator.archive import Archive
         from orchestrator.run.start import carry_out, prepare
 
@@ -69,7 +71,12 @@ def run(
         with detaching(prepared.run.run_id, launches=True) as detached:
             announce(prepared.run.run_id, as_json)
             connections.speak()
-            outcome = carry_out(prepared, open_transport=ahead.transport, observer=progress(), detach=detach)
+            outcome = carry_out(
+                prepared,
+                open_transport=partial(ahead.transport, connections),
+                observer=progress(),
+                detach=detach,
+            )
     if detached():
         return EXIT_INTERRUPTED
     return finish(outcome, archive, as_json)

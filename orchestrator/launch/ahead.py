@@ -43,16 +43,15 @@ class CalledAhead:
         self._waiting: Process | None = None
         self._failure: Exception | None = None
         self._closed = False
-        self._call: threading.Thread | None = threading.Thread(
-            target=self._call_host, name=f"calling {host}", daemon=True
-        )
+        self._heard = False
+        self._call = threading.Thread(target=self._call_host, name=f"calling {host}", daemon=True)
         self._call.start()
 
     def connect(self) -> None:
         """See `base.Transport.connect`."""
-        call, self._call = self._call, None
-        if call is not None:
-            call.join()
+        self._call.join()
+        if not self._heard:
+            self._heard = True
             failure, self._failure = self._failure, None
             if failure is not None:
                 raise failure
@@ -78,6 +77,10 @@ class CalledAhead:
             transport = self._transport
         if transport is not None:
             transport.close()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the call to end, as it does when it came to something, and soon after the transport was closed."""
+        self._call.join(timeout_s)
 
     def _opened(self) -> Transport:
         with self._lock:

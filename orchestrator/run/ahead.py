@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from orchestrator.inventory import HostSpec
 from orchestrator.launch.ahead import CalledAhead
@@ -13,34 +15,55 @@ from orchestrator.transport.base import Transport
 AT_MOST = 8
 """With more hosts, logging in is no longer what a run waits for, and each costs time that the plan needs."""
 
+ENDING_S = 2.0
 SWITCH_AFTER_S = 0.0002
 """A host's answer waits so long for the thread that plans; it would be 5 ms each of a dozen times."""
 
 
-class Ahead:
-    """Opens transports as `open_transport` does; hosts that were called before are reached sooner."""
+class Opener(Protocol):
+    """Opens transports."""
 
-    def __init__(
-        self, open_transport: Callable[[HostSpec], Transport], load: Callable[[HostSpec], None]
-    ) -> None:
-        """`load` loads what opening a host's transport needs. Done here, before the call: two threads that load modules
-        only take the time from each other, while one that waits for a host takes none."""
-        self._open_transport = open_transport
-        self._load = load
+    def load(self, spec: HostSpec, /) -> None:
+        """Load the libraries that `transport` will need."""
+
+    def transport(self, spec: HostSpec, /) -> Transport:
+        """A transport for a host."""
+
+
+class Ahead:
+    """The calls of one run; at the end none is left under way, whose libraries Python's own end would break into.
+
+    What the calls go through must be closed before."""
+
+    def __init__(self) -> None:
         self._called: dict[str, CalledAhead] = {}
+        self._calls: list[CalledAhead] = []
         self._usual_s = sys.getswitchinterval()
 
-    def call(self, hosts: Sequence[HostSpec]) -> None:
-        """Call these hosts, and return at once."""
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        deadline = time.monotonic() + ENDING_S
+        for call in self._calls:
+            call.join(max(0.0, deadline - time.monotonic()))
+
+    def call(self, opener: Opener, hosts: Sequence[HostSpec]) -> None:
+        """Call these hosts, and return at once.
+
+        Libraries are loaded before: two threads that load modules only take the time from each other, while one that
+        waits for a host takes none."""
         sys.setswitchinterval(SWITCH_AFTER_S)
         for spec in hosts[:AT_MOST]:
-            self._load(spec)
-            self._called[spec.name] = CalledAhead(
-                spec.name, partial(self._open_transport, spec), workdir=spec.workdir,
+            opener.load(spec)
+            call = CalledAhead(
+                spec.name, partial(opener.transport, spec), workdir=spec.workdir,
                 agent_python=spec.agent_python, python=spec.python,
             )  # fmt: skip
+            self._called[spec.name] = call
+            self._calls.append(call)
 
-    def transport(self, spec: HostSpec) -> Transport:
-        """The transport of a host; the plan is made by now."""
+    def transport(self, opener: Opener, spec: HostSpec) -> Transport:
+        """The transport of a host, called or not; the plan is made by now."""
         sys.setswitchinterval(self._usual_s)
-        return self._called.pop(spec.name, None) or self._open_transport(spec)
+        return self._called.pop(spec.name, None) or opener.transport(spec)

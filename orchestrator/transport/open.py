@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import HostUnreachable
 from orchestrator.transport.base import Transport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
@@ -83,6 +84,8 @@ class Connections:
         if target is None:
             target = resolve(spec, environ=self._environ, warn=self._warn_once)
         with self._lock:
+            if self._closed:
+                raise HostUnreachable(spec.name, "the connections were closed", step="connect")
             use_client = spec.transport == "openssh" and not spec.embedded
             transport = self._make_openssh(target) if use_client else self._make(target)
             self._transports.append(transport)

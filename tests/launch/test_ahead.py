@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,17 @@ def test_a_call_that_failed_is_told_once_and_the_next_time_tried_again(
     (sshd.folder / "authorized_keys").write_text(known + (tmp_path / "stranger.pub").read_text())
     host.connect()
     assert host.run(["echo", "in"]).stdout == b"in\n"
+
+
+def test_a_call_to_a_host_that_says_nothing_ends_with_the_connections(connections: Connections) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        host = called(Spec("gpu1", address="127.0.0.1", port=port, ssh_config=Path("/dev/null")), connections)
+        silent.accept()
+        connections.close()
+        host.join(30)
+        with pytest.raises(HostUnreachable):
+            host.connect()
 
 
 def test_a_host_without_python_says_so_to_who_launches(
