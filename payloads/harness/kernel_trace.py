@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from importlib import metadata
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from . import cuda
 
 OLDEST_MAJOR = 13
+SWITCH = "FARBENCH_CUPTI"
 BUFFER_BYTES = 1 << 22
 
 # The trial's kernel spins at least this long, and no GPU is so slow that it takes twenty times of it.
@@ -38,16 +40,16 @@ class _Record(NamedTuple):
 
 
 class Tracer:
-    """CUPTI's activity records of this process; nothing is recorded but while `spans_us` runs."""
+    """CUPTI's activity records of this process. It is attached to the process while `spans_us` runs, and only then: other
+    timers, the host's above all, must not pay for it."""
 
     def __init__(self, cupti: Any) -> None:
-        """Register with CUPTI and try it. Raises `Unusable`, or what CUPTI raises."""
+        """Try it. Raises `Unusable`, or what CUPTI raises."""
         self._cupti = cupti
         kinds = cupti.ActivityKind
         self._kinds = {int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)}
         self._kernel = int(kinds.CONCURRENT_KERNEL)
         self._records: List[_Record] = []
-        cupti.activity_register_callbacks(_buffer, self._completed)
         self._bracket = self._try()
 
     def spans_us(
@@ -89,15 +91,19 @@ class Tracer:
     def _trace(self, work: Callable[[], Any]) -> List[_Record]:
         cuda.synchronize()
         del self._records[:]
+        enabled: List[int] = []
         try:
             for kind in sorted(self._kinds):
                 self._cupti.activity_enable(kind)
+                enabled.append(kind)
+            self._cupti.activity_register_callbacks(_buffer, self._completed)
             work()
             cuda.synchronize()
             self._cupti.activity_flush_all(0)
         finally:
-            for kind in sorted(self._kinds):
+            for kind in enabled:
                 self._cupti.activity_disable(kind)
+            self._cupti.finalize()
         return sorted(self._records)
 
     def _completed(self, activities: List[Any]) -> None:
@@ -154,6 +160,8 @@ def forget() -> None:
 
 
 def _bindings() -> Any:
+    if os.environ.get(SWITCH) == "0":
+        raise Unusable("{}=0 switches CUPTI off".format(SWITCH))
     if importlib.util.find_spec("cupti") is None:
         raise Unusable("cupti-python is not installed")
     objection = version_objection(

@@ -34,28 +34,32 @@ other_subscriber = False
 
 def record(kind, name, start_us, end_us, correlation_id):
     """Something ran on the device."""
-    if kind in _enabled:
+    if kind in _enabled and _callbacks:
         _pending.append(_Record(kind, name, round(start_us * 1000), round(end_us * 1000), correlation_id))
-
-
-def enabled():
-    """What is recorded now."""
-    return set(_enabled)
 
 
 def activity_register_callbacks(func_buffer_requested, func_buffer_completed):
     if other_subscriber:
         raise cuptiError("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED")
+    size, most = func_buffer_requested()
+    assert size >= 1 << 20
+    assert most == 0
     _callbacks[:] = [func_buffer_requested, func_buffer_completed]
 
 
 def activity_enable(kind: int):
     assert isinstance(kind, int)
-    assert _callbacks, "CUPTI has nowhere to put records"
-    size, most = _callbacks[0]()
-    assert size >= 1 << 20
-    assert most == 0
     _enabled.add(ActivityKind(kind))
+
+
+def attached():
+    """Whether CUPTI has a hold of the process."""
+    return bool(_callbacks or _enabled)
+
+
+def finalize():
+    assert not _enabled
+    _callbacks.clear()
 
 
 def activity_disable(kind: int):
