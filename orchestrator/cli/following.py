@@ -73,7 +73,7 @@ def _ask_passphrase() -> Callable[[Path], str | None] | None:
 def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
     """Ctrl-C leaves the run to its hosts and says how to come back; an archive that is full does so too, as an error.
 
-    `launches`: the hosts are given their part of the run inside, so that before that none can go on."""
+    `launches`: the hosts are given their part of the run inside."""
     interrupted = False
     try:
         yield lambda: interrupted
@@ -90,15 +90,19 @@ def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
 
 
 def _say_how_to_come_back(run_id: str, unlaunched: tuple[str, ...] | None) -> None:
-    if unlaunched is None or unlaunched:
-        which = ", ".join(unlaunched) if unlaunched else "any host"
+    """`unlaunched`: the hosts that have no part of the run; None where that is not known."""
+    if unlaunched is None:
         say(
-            f"interrupted before the run was started on {which}. Start it there and follow it with: farbench resume {run_id}"
+            f"interrupted; what was started goes on. Start the rest and follow it with: farbench resume {run_id}"
+        )
+    elif unlaunched:
+        say(
+            f"interrupted before the run was started on {', '.join(unlaunched)}. "
+            f"Start it there and follow it with: farbench resume {run_id}"
         )
     else:
         say(f"detached; the run goes on. Follow it again with: farbench attach {run_id}")
-    if unlaunched is not None:
-        say(f"stop it with: farbench cancel {run_id}")
+    say(f"stop it with: farbench cancel {run_id}")
 
 
 def finish(outcome: Outcome, archive: Path, as_json: bool) -> int:

@@ -100,6 +100,14 @@ class Coordinator:
     def follow(self, *, until_launched: bool = False) -> Ending:
         """Follow until every host is done or overdue; with `until_launched`, only until every host has what it needs
         to go on alone. On `KeyboardInterrupt` the rest of the hosts is launched, the links are closed, and `Interrupted` is raised."""
+        try:
+            return self._follow_to_the_end(until_launched)
+        except Interrupted:
+            raise
+        except KeyboardInterrupt:  # once more, while we were leaving
+            raise Interrupted(self.unlaunched()) from None
+
+    def _follow_to_the_end(self, until_launched: bool) -> Ending:
         self._observer.begin(self._run.folder.run_id, self.expected())
         self._warm = until_launched  # who leaves needs nothing at the end
         try:
@@ -167,15 +175,16 @@ class Coordinator:
         """Wait for a word from a host, give others a moment to come in too, and handle all of them.
 
         Hosts tell of every step; taken one by one, the bookkeeping of 200 small cases costs more than the cases."""
-        try:
-            news = [self._outbox.get(timeout=TICK_S)]
-        except queue.Empty:
-            return
-        time.sleep(GATHER_S)
+        news: list[News] = []
+        until = time.monotonic() + TICK_S
         while len(news) < QUEUED_NEWS:
             try:
-                news.append(self._outbox.get_nowait())
+                news.append(self._outbox.get(timeout=max(0.0, until - time.monotonic())))
             except queue.Empty:
+                break
+            if len(news) == 1:
+                until = time.monotonic() + GATHER_S
+            if isinstance(news[-1], Changed) and news[-1].phase.final:
                 break
         for item in _joined(news):
             self._handle(item)
@@ -248,11 +257,13 @@ class Coordinator:
     def _drain_and_join(self) -> None:
         """Threads may be waiting for room in the outbox: empty it while they end, keeping what they bring."""
         deadline = time.monotonic() + ENDING_S
-        while any(host.alive for host in self._hosts.values()) and time.monotonic() < deadline:
+        while (
+            alive := [host for host in self._hosts.values() if host.alive]
+        ) and time.monotonic() < deadline:
             try:
-                self._handle(self._outbox.get(timeout=0.02))
+                self._handle(self._outbox.get_nowait())
             except queue.Empty:
-                continue
+                alive[0].join(0.02)
         while True:
             try:
                 self._handle(self._outbox.get_nowait())

@@ -47,6 +47,16 @@ BEFORE_BYTES = 64
 """What of our copy's end is compared with the host's journal before that is followed further."""
 
 
+def is_never_started(error: HostError, begun: bool) -> bool:
+    """Whether a host says that it has no part of a run of which nothing was ever heard (`begun`) from it."""
+    return error.step == NO_SUCH_RUN and not begun
+
+
+def never_started(host: str, run_id: str) -> str:
+    """That in words."""
+    return f"{host}: the run was never started there; start it with: farbench resume {run_id}"
+
+
 @dataclass(frozen=True)
 class HostTask:
     """Everything needed to start (or only to follow) a host's part of a run.
@@ -210,8 +220,8 @@ class HostRun:
         return self.task.eager and not self._heard_once and (refused or not self._offset)
 
     def _said_of(self, error: HostError) -> str:
-        if error.step == NO_SUCH_RUN and self.task.follow_only and not self._offset:
-            return f"{self.name}: the run was never started there; start it with: farbench resume {self.task.run_id}"
+        if self.task.follow_only and is_never_started(error, bool(self._offset)):
+            return never_started(self.name, self.task.run_id)
         return str(error)
 
     def _follow_once(self) -> bool:

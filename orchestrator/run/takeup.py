@@ -16,7 +16,7 @@ from orchestrator.launch.dialogue import Dialogue
 from orchestrator.run import launchfile, record
 from orchestrator.run.ending import Outcome, gaps, with_gaps
 from orchestrator.run.follow import Way, follow_run
-from orchestrator.run.hostrun import NO_SUCH_RUN
+from orchestrator.run.hostrun import NO_SUCH_RUN, is_never_started, never_started
 from orchestrator.run.observer import Observer, waiting_for
 from orchestrator.transport.base import Transport
 
@@ -132,7 +132,9 @@ def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]
         try:
             answer = Dialogue(open_transport(spec), spec).status(launch.run_id)
         except HostError as error:
-            return HostAnswer(error.state, str(error))
+            begun = folder.events(spec.name).exists()
+            told = never_started(spec.name, launch.run_id) if is_never_started(error, begun) else str(error)
+            return HostAnswer(error.state, told)
         return HostAnswer("ok", agent=answer.state, counts=answer.counts, waiting=waiting_for(answer.waiting))
 
     return each_host(launch.hosts, ask)

@@ -7,13 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Laptop, wait_for
-from tests.e2e.test_interrupts import first_line, slow_sweep
+from tests.e2e.test_interrupts import CASES, first_line, journal, slow_sweep
+from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd
 
 
@@ -75,20 +77,60 @@ def test_leaving_waits_for_a_library_that_is_just_being_loaded(laptop: Laptop, h
     assert loaded.exists()
 
 
-def test_attach_to_a_run_that_was_never_launched_names_resume(
+def test_a_host_where_nothing_was_launched_is_named_with_the_way_on(
     laptop: Laptop, make_sshd: Callable[..., Sshd]
 ) -> None:
-    host = make_sshd()
+    there, away = make_sshd(), make_sshd()
+    slow_sweep(laptop, there)
+    with Proxy(away) as proxy:
+        proxy.freeze()
+        laptop.write(
+            "known",
+            f"{there.known_name} {there.host_public_key}\n[127.0.0.1]:{proxy.port} {away.host_public_key}\n",
+        )
+        hosts = json.loads((laptop.folder / "hosts.yaml").read_text())["hosts"]
+        common = {"known_hosts": str(laptop.folder / "known")}
+        hosts["h1"] |= common
+        hosts["h2"] = {**hosts["h1"], "port": proxy.port, "identity_file": str(away.client_key)}
+        laptop.write("hosts.yaml", json.dumps({"hosts": hosts}))
+        process = laptop.start("run", "sweep.yaml")
+        run_id = first_line(process)
+        wait_for(lambda: '"case_started"' in journal(laptop, run_id), "the other host to begin")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "not yet: h2" not in (line := process.stderr.readline()):
+            assert line
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert (
+            f"interrupted before the run was started on h2. Start it there and follow it with: farbench resume {run_id}"
+            in stderr
+        )
+        proxy.thaw()
+        words = f"h2: the run was never started there; start it with: farbench resume {run_id}"
+        assert laptop.farbench("status", run_id, "--json").json()["hosts"]["h2"]["error"] == words
+        attached = laptop.farbench("attach", run_id, "--json")
+        assert attached.json()["hosts"]["h2"]["error"] == words
+        assert attached.json()["counts"] == {"ok": CASES, "lost": CASES}
+        resumed = laptop.farbench("resume", run_id, "--json")
+        assert resumed.json()["run_id"] == run_id
+        assert resumed.json()["counts"] == {"ok": 2 * CASES}, resumed.stderr
+
+
+def test_however_often_ctrl_c_comes_the_way_back_is_named(laptop: Laptop, host: Sshd) -> None:
     slow_sweep(laptop, host)
-    process = laptop.start("run", "sweep.yaml", "--detach")
+    process = laptop.start("run", "sweep.yaml")
     run_id = first_line(process)
-    process.kill()
-    process.communicate()
-    done = laptop.farbench("attach", run_id)
-    if done.code:
-        assert "never started there" in done.stderr
-        assert f"farbench resume {run_id}" in done.stderr
-    assert laptop.farbench("resume", run_id).code == 0 or done.code == 0
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    _, stderr = process.communicate(timeout=60)
+    assert "Traceback" not in stderr
+    assert f"farbench resume {run_id}" in stderr or f"farbench attach {run_id}" in stderr
+    assert f"farbench cancel {run_id}" in stderr
+    assert laptop.farbench("resume", run_id, "--json").json()["counts"] == {"ok": CASES}
 
 
 @pytest.mark.parametrize("arguments", [["runs", "--json"], ["payloads"], ["--help"]])

@@ -48,7 +48,11 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(self._target)
+                try:
+                    far = socket.create_connection(self._target)
+                except OSError:
+                    near.close()
+                    continue
                 self._sockets += [near, far]
                 threading.Thread(target=self._forward, args=(near, far), daemon=True).start()
 
