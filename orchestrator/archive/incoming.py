@@ -90,6 +90,9 @@ def _own_folder(archive: Archive) -> tuple[Path, int]:
             held = lock.take(folder / _LOCK)
         except FileNotFoundError:
             held = None
+        except OSError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         if held is not None:
             return folder, held
 

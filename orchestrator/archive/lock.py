@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -13,6 +14,7 @@ from orchestrator.archive.files import FILE_MODE
 
 _ATTEMPTS = 20
 _PAUSE_S = 0.02
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def take(path: Path) -> int | None:
@@ -22,7 +24,7 @@ def take(path: Path) -> int | None:
     for _ in range(_ATTEMPTS):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_ino == path.stat().st_ino:  # the folder did not move while we waited
                 return descriptor
             os.close(descriptor)
@@ -42,12 +44,26 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+        _flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
+    except OSError:  # a file system without locks: nobody can hold one
+        return False
     finally:
         os.close(descriptor)
     return False
+
+
+def _flock(descriptor: int, operation: int) -> None:
+    try:
+        fcntl.flock(descriptor, operation)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise OSError(
+            error.errno,
+            "its file system has no locks (flock), and only those keep two commands from writing at once",
+        ) from None
 
 
 @contextmanager
@@ -55,7 +71,7 @@ def held(path: Path) -> Iterator[None]:
     """Wait for a lock and hold it: for what takes an instant, such as rewriting a small file."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -75,7 +75,9 @@ class Objects:
             found = connection.execute("SELECT file FROM glob(?)", [f"{self.url}/**"]).fetchall()
         start = len(self.url) + 1
         names = {file[start:].rstrip("/") for (file,) in found}
-        folders = {parent.as_posix() for name in names for parent in PurePosixPath(name).parents}  # s3fs has those
+        folders = {
+            parent.as_posix() for name in names for parent in PurePosixPath(name).parents
+        }  # s3fs has those
         return sorted(names - folders - {""})
 
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
@@ -97,8 +99,8 @@ class Objects:
                 return bytes(self._files.cat_file(f"{self.url}/{name}"))
             except FileNotFoundError:
                 raise _gone(self.url, name) from None
-        # DuckDB takes every name for a pattern: what would act as one stands for any character.
-        pattern = f"{self.url}/{name}".replace("*", "?").replace("[", "?")
+        # DuckDB takes every name for a pattern, and httpfs what follows a ? for settings.
+        pattern = f"{self.url}/{name}".replace("[", "*").replace("?", "*")
         rows = connection.execute("SELECT filename, content FROM read_blob(?)", [pattern]).fetchall()
         for file, content in rows:
             if file == f"{self.url}/{name}":

@@ -67,6 +67,7 @@ class Archive:
             draft.path.rename(folder.path)
             files.sync_folder(folder.path.parent)
         except OSError as error:
+            shutil.rmtree(draft.path, ignore_errors=True)
             raise ArchiveError(f"no run can be created in {self.path}: {error.strerror}") from error
         return OpenRun(folder, descriptor)
 
