@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from orchestrator.transport.lanes import closes_hastily
 from orchestrator.transport.open import Connections
 from orchestrator.transport.ssh import SshTransport
 from tests.support.dropbear import Dropbear
+from tests.support.odd import End, OddServer
 from tests.support.sshd import Spec, Sshd
 
 BOUND_S = 60
@@ -76,56 +76,24 @@ def test_what_is_sent_after_a_channel_closed_does_not_end_the_connection(
     assert sshd.read_log().count("Accepted publickey") == 1
 
 
-class Odd(paramiko.ServerInterface):
-    """A server that ends each command in its own way."""
-
-    def __init__(self, end: Callable[[paramiko.Transport], bool]) -> None:
-        self.server: paramiko.Transport | None = None
-        self._end = end
-
-    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        return paramiko.common.AUTH_SUCCESSFUL
-
-    def check_channel_request(self, kind: str, chanid: int) -> int:
-        return paramiko.common.OPEN_SUCCEEDED
-
-    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        assert self.server is not None
-        return self._end(self.server)
-
-
 @pytest.fixture
-def odd_host(sshd: Sshd) -> Iterator[Callable[[Callable[[paramiko.Transport], bool]], Spec]]:
+def odd_host(sshd: Sshd) -> Iterator[Callable[[End], Spec]]:
     """The entry of a host that ends commands as told."""
-    listeners: list[socket.socket] = []
-    servers: list[paramiko.Transport] = []
+    servers: list[OddServer] = []
 
-    def make(end: Callable[[paramiko.Transport], bool]) -> Spec:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def serve() -> None:
-            connection, _ = listener.accept()
-            odd = Odd(end)
-            odd.server = paramiko.Transport(connection)
-            servers.append(odd.server)
-            odd.server.add_server_key(paramiko.Ed25519Key.from_private_key_file(str(sshd.host_key)))
-            odd.server.start_server(server=odd)
-
-        threading.Thread(target=serve, daemon=True).start()
-        port = listener.getsockname()[1]
-        sshd.known_hosts.write_text(f"[127.0.0.1]:{port} {sshd.host_public_key}\n")
-        return sshd.spec(port=port)
+    def make(end: End) -> Spec:
+        server = OddServer(sshd.host_key, end)
+        servers.append(server)
+        sshd.known_hosts.write_text(f"[127.0.0.1]:{server.port} {sshd.host_public_key}\n")
+        return sshd.spec(port=server.port)
 
     yield make
     for server in servers:
         server.close()
-    for listener in listeners:
-        listener.close()
 
 
 def test_a_command_that_was_closed_without_an_answer(
-    odd_host: Callable[[Callable[[paramiko.Transport], bool]], Spec], connections: Connections
+    odd_host: Callable[[End], Spec], connections: Connections
 ) -> None:
     def close_first(server: paramiko.Transport) -> bool:
         server.accept(BOUND_S).close()
@@ -137,7 +105,7 @@ def test_a_command_that_was_closed_without_an_answer(
 
 
 def test_output_without_an_end_is_not_taken_for_the_whole(
-    odd_host: Callable[[Callable[[paramiko.Transport], bool]], Spec], connections: Connections
+    odd_host: Callable[[End], Spec], connections: Connections
 ) -> None:
     def say_half(server: paramiko.Transport) -> bool:
         channel = server.accept(BOUND_S)
