@@ -23,8 +23,9 @@ def duration(seconds: float) -> str:
 
 
 def amount(fold: Fold, expected: int, estimate: Estimate) -> str:
-    """How far the run is, and how long it may still take."""
+    """How far the run is, and how long it may still take. More rows than were asked for are as many more to measure."""
     done = fold.counts().total
+    expected += fold.surplus
     left = estimate.seconds_left(time.monotonic(), done, expected)
     text = f"{done}/{expected} measured" if expected >= done else f"{done} measured"
     return text + (f", about {duration(left)} left" if left is not None and done < expected else "")
@@ -78,12 +79,13 @@ class PlainProgress:
     def tick(self, fold: Fold, expected: int) -> None:
         """A count, when there is a new one and the last is a while ago."""
         done = fold.counts().total
+        whole = expected + fold.surplus
         then, before = self._last
-        if done != before and (self._clock() - then >= PLAIN_EVERY_S or done >= expected):
+        if done != before and (self._clock() - then >= PLAIN_EVERY_S or done >= whole):
             self._last = (self._clock(), done)
             self._say(amount(fold, expected, self._estimate))
         else:
-            self._estimate.seconds_left(self._clock(), done, expected)
+            self._estimate.seconds_left(self._clock(), done, whole)
 
     def interrupted(self, unlaunched: Sequence[str]) -> None:
         """One line: what is waited for, and how not to wait."""

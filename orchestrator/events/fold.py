@@ -37,6 +37,9 @@ class Fold:
         self.entries: dict[Key, Entry] = {}
         self.answered: dict[tuple[str, str], set[str]] = {}
         """Scopes by case and the backend asked for, of results that name a backend of their own."""
+        self.surplus = 0
+        """Measurements beyond the first of each one asked for: a program may print several rows."""
+        self._with_rows: set[tuple[str, str, str]] = set()
         self._answers: dict[str, dict[str, set[str]]] = {}
         self._labels = labels or {}
         self._run_id = run_id
@@ -175,7 +178,9 @@ class Fold:
         if event.asked is not None and event.asked != measurement.backend:
             self._answer(state.name, intern(event.asked), key, measurement)
         before = self.entries.get(key)
-        if before is not None:
+        if before is None:
+            self._count_surplus(key, event.asked or measurement.backend)
+        else:
             # The first result stands; lost and cancelled are no results and give way to one.
             if before.status.is_result or not measurement.status.is_result:
                 state.superseded += 1
@@ -191,6 +196,13 @@ class Fold:
         self.answered.setdefault((key.case_id, asked), set()).add(key.scope)
         if measurement.status.is_result:
             self._answers.setdefault(host, {}).setdefault(key.case_id, set()).add(asked)
+
+    def _count_surplus(self, key: Key, asked: str) -> None:
+        if not key.row and asked == key.backend:
+            return  # it is the only one of its kind, as nearly all are
+        one = (key.case_id, asked, key.scope)
+        self.surplus += one in self._with_rows
+        self._with_rows.add(one)
 
     def _count(self, entry: Entry, change: int) -> None:
         self._statuses[entry.status] += change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cli.plain import PlainProgress
 from orchestrator.events import AgentState, BadLine, Expected, Fold, missing, parse_line
 from orchestrator.events.journal import measurement_line, parse_measurement
 from orchestrator.model import Case, Device, Status
@@ -304,3 +306,32 @@ def test_the_share_of_time_that_devices_were_at_work() -> None:
     tell(20, "case_finished", case_id="c", worker="w", devices=["GPU-1"], attempt=1)
     assert fold.host("h").busy_s == 8.0
     assert fold.host("h").busy_fraction == 0.8
+
+
+def test_progress_of_programs_that_print_several_rows_never_passes_its_whole():
+    """Two cases, of which a program prints two backends of its own each, and a third whose rows differ in a key."""
+
+    def printed(case_id: str, **changes: Any) -> bytes:
+        made = record(case_id=case_id, payload="bench", **{"backend": "bench", **changes})
+        return event("measurement", measurement=made, asked="bench")
+
+    said: list[str] = []
+    progress = PlainProgress(said.append, clock=itertools.count(0.0, 100.0).__next__)
+    fold = Fold(run_id=RUN)
+    progress.tick(fold, 3)
+    rows = [
+        printed("c1", backend="fast"), printed("c1", backend="slow"), printed("c2", backend="fast"),
+        printed("c2", backend="fast"), printed("c2", backend="slow"), printed("c3", row={"n": 1}),
+        printed("c3", row={"n": 2}),
+    ]  # fmt: skip
+    for line in rows:
+        fold.feed("h", line)
+        progress.tick(fold, 3)
+    assert [text.partition(" measured")[0] for text in said] == ["1/3", "2/4", "3/4", "4/5", "5/5", "6/6"]
+
+
+def test_measurements_without_rows_are_never_more_than_were_asked_for():
+    fold = Fold(run_id=RUN)
+    for backend in ("torch", "cutlass", "torch"):
+        fold.feed("h", measured(backend=backend))
+    assert (fold.counts().total, fold.surplus) == (2, 0)
