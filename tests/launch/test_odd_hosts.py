@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import os
 import shutil
@@ -253,6 +254,41 @@ def test_a_full_disk_is_named_and_no_half_file_is_used_later(
         assert not list((work / "cache").glob(".incoming*"))
         (tmp_path / "room").touch()
     assert run_one(connections.transport(spec), spec, script=script)["status"] == "ok"
+
+
+OVER_QUOTA = """
+import errno, os, stat
+real = os.{call}
+def limited(fd, *data):
+    found = os.fstat(fd)
+    over = stat.S_ISREG(found.st_mode) and found.st_size + sum(map(len, data)) > 100_000
+    if over and not os.path.exists({room!r}):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+    return real(fd, *data)
+os.{call} = limited
+"""
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "close"])
+def test_a_used_up_quota_is_named_and_no_half_file_is_used_later(
+    call: str, sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    """Told when a local disk is written to, and perhaps only at the end by a server of files."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "limited")], check=True)
+    (packages,) = (tmp_path / "limited" / "lib").glob("python3*/site-packages")
+    room = tmp_path / "room"
+    (packages / "sitecustomize.py").write_text(OVER_QUOTA.format(call=call, room=str(room)))
+    spec = sshd.spec(agent_python=str(tmp_path / "limited" / "bin" / "python"), workdir="~/w")
+    with pytest.raises(HostUnusable) as caught:
+        run_one(connections.transport(spec), spec)
+    message = str(caught.value)
+    cache = sshd.home / "w" / "cache"
+    assert f"store the uploaded files: {cache}/" in message
+    assert os.strerror(errno.EDQUOT) in message
+    assert "your quota is used up: free some space there, or set another `workdir`" in message
+    assert [path.name for path in cache.iterdir() if path.stat().st_size > 100_000] == []
+    room.touch()
+    assert run_one(connections.transport(spec), spec)["status"] == "ok"
 
 
 def test_a_file_that_was_cut_in_the_cache_is_sent_again(sshd: Sshd, connections: Connections) -> None:
