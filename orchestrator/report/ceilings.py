@@ -119,6 +119,7 @@ def earlier(archive: Archive, run: RunFolder, measurements: Iterable[Measurement
             if not {device.uuid for host in hosts for device in host.devices} & {uuid for uuid, _ in missing}:
                 continue
             read += 1
+            archive.bring(folder)
             known = measured(read_results(folder))
         except (ArchiveError, OSError):
             continue  # a run that is damaged, gone or elsewhere is no reason against a report of this one
