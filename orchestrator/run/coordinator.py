@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from orchestrator.archive import OpenRun, columns, fold_run
 from orchestrator.events import AgentState
@@ -19,11 +20,13 @@ from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.arenas import limit_arenas
-from orchestrator.run.dealing import Dealing
 from orchestrator.run.hostrun import HostRun, HostTask
 from orchestrator.run.news import Changed, Chunk, HostPhase, News
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
+
+if TYPE_CHECKING:
+    from orchestrator.run.dealing import Dealing
 
 TICK_S = 0.1
 GATHER_S = 0.01

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.archive import OpenRun, RunDocument
 from orchestrator.events import Fold
 from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.coordinator import Coordinator, Ending
-from orchestrator.run.dealing import Dealing
 from orchestrator.run.ending import Outcome, conclude, outcome
 from orchestrator.run.homecoming import bring_collected, collects
 from orchestrator.run.hostrun import BEFORE_BYTES, HostTask
@@ -22,6 +21,9 @@ from orchestrator.run.launchfile import Launch
 from orchestrator.run.news import HostPhase
 from orchestrator.run.observer import HostView, Observer
 from orchestrator.transport.base import Transport
+
+if TYPE_CHECKING:
+    from orchestrator.run.dealing import Dealing
 
 CANCEL_PATIENCE_S = 20.0
 """A cancelled run waits so long for a host that does not answer."""
@@ -58,7 +60,7 @@ def follow_run(
     """Follow the hosts from where their journals end here, then commit or leave the run; its lock is given back in any
     case. With `detach`, only until the hosts can go on alone."""
     try:
-        dealing = Dealing(launch.items, list(launch.hosts)) if launch.hands is None else None
+        dealing = _dealing(launch) if launch.hands is None else None
         coordinator = Coordinator(run, dealing=dealing, observer=observer)
         document = run.document()
         useless = _found_useless(run, document)
@@ -85,6 +87,12 @@ def follow_run(
         )  # fmt: skip
     finally:
         run.close()
+
+
+def _dealing(launch: Launch) -> Dealing:
+    from orchestrator.run.dealing import Dealing  # most runs have one host, or deal nothing
+
+    return Dealing(launch.items, list(launch.hosts))
 
 
 def _task(

@@ -18,7 +18,6 @@ from orchestrator.yamlfile import Document, Fault, Loc
 
 from .axes import Axes, Axis
 from .definition import Argument, Part, ScriptPayload, Sweep
-from .model_shapes import model_points
 from .overrides import apply_sets
 from .schema import SECTION_KEYS, Accuracy, Measure, PartSpec, ResultFile, RunSpec, ScriptSpec
 
@@ -162,6 +161,8 @@ def _part(document: Document, spec: PartSpec, section: Mapping[str, Any], loc: L
     axes = Axes(document)
     axes.read(section, loc)
     if spec.model is not None:
+        from .model_shapes import model_points
+
         axes.axes.insert(
             0, Axis("model", model_points(document, spec.model, (*loc, "model")), (*loc, "model"))
         )

@@ -37,7 +37,7 @@ def describe(device: Device, distributions: Iterable[str]) -> Dict[str, Any]:
     found: Dict[str, Any] = {
         "python": platform.python_version(),
         "python_executable": sys.executable,
-        "platform": platform.platform(),
+        "platform": system(),
         "cpu": cpu_model(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "packages": packages,
@@ -67,6 +67,17 @@ def driver_version() -> Any:
     except OSError:
         return None
     return match.group(1) if match else None
+
+
+def system() -> str:
+    """What `platform.platform()` says. On Linux with glibc without its way, which starts a process and reads all of Python."""
+    try:
+        kernel, libc = os.uname(), os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (AttributeError, OSError, ValueError):
+        return platform.platform()
+    if kernel.sysname != "Linux" or not libc.startswith("glibc "):
+        return platform.platform()
+    return "-".join((kernel.sysname, kernel.release, kernel.machine, "with", libc.replace(" ", "")))
 
 
 def cpu_model() -> str:

@@ -1,6 +1,7 @@
 """Gates, input rings, accuracy limits, strict JSON and peaks."""
 
 import json
+import platform
 import sys
 from datetime import UTC, datetime
 
@@ -240,3 +241,7 @@ def test_the_environment_names_what_is_installed_without_importing_it():
     assert found["cuda"] is None
     assert found["python"] == sys.version.split()[0]
     json.loads(strictjson.dumps(strictjson.plain(found)[0]))
+
+
+def test_the_system_is_named_as_python_names_it():
+    assert environment.system() == platform.platform()
