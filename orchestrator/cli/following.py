@@ -75,18 +75,26 @@ def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
 
     `launches`: the hosts are given their part of the run inside."""
     interrupted = False
+    with archive_may_be_full(
+        "what was launched goes on at its hosts, and nothing measured there is lost",
+        f"farbench attach {run_id}",
+    ):
+        try:
+            yield lambda: interrupted
+        except KeyboardInterrupt as error:
+            interrupted = True
+            _say_how_to_come_back(run_id, getattr(error, "unlaunched", None if launches else ()))
+
+
+@contextmanager
+def archive_may_be_full(meanwhile: str, again: str) -> Iterator[None]:
+    """What cannot be written here for want of room is no wrong usage: say how the run stands, and what to do then."""
     try:
-        yield lambda: interrupted
-    except KeyboardInterrupt as error:
-        interrupted = True
-        _say_how_to_come_back(run_id, getattr(error, "unlaunched", None if launches else ()))
+        yield
     except ArchiveError as error:
         if not isinstance(error.__cause__, OSError):
             raise
-        raise RunIncomplete(
-            f"{error}\n  what was launched goes on at its hosts, and nothing measured there is lost. Make room here, then: "
-            f"farbench attach {run_id}"
-        ) from error
+        raise RunIncomplete(f"{error}\n  {meanwhile}. Make room here, then: {again}") from error
 
 
 def _say_how_to_come_back(run_id: str, unlaunched: tuple[str, ...] | None) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,8 +159,9 @@ def pull(
         for file in found["files"]:
             sys.stdout.write(f"{visible(str(file['path']))}  {file['bytes']} bytes\n")
         say(f"{len(found['files'])} files")
-    failed = [failure for failure in found["hosts"].values() if failure]
-    return 0 if not failed else EXIT_NO_HOST if len(failed) == len(found["hosts"]) else 1
+    failed = [name for name, failure in found["hosts"].items() if failure]
+    silent = set(failed) - {file["host"] for file in found["files"]}
+    return 0 if not failed else EXIT_NO_HOST if len(silent) == len(found["hosts"]) else 1
 
 
 def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path | None) -> dict[str, Any]:
@@ -192,7 +194,7 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
             make_folder(target.parent)
             write_whole(target, pieces)
         except OSError as error:
-            raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
+            raise ArchiveError(f"{target}: cannot be written: {error.strerror}") from error
         return target
 
     with Connections(environ=os.environ, warn=warn) as connections:
@@ -201,9 +203,10 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
                 continue
             told[name] = None
             try:
-                dialogue = Dialogue(connections.transport(spec), spec)
-                for path, size in bring(dialogue, folder.run_id, lambda p, pieces: save(name, p, pieces)):  # noqa: B023
+                dialogue, problems = Dialogue(connections.transport(spec), spec), list[str]()
+                for path, size in bring(dialogue, folder.run_id, partial(save, name), problems):
                     files.append({"host": name, "path": str(path), "bytes": size})
+                told[name] = "\n".join(f"{name}: {problem}" for problem in problems) or None
             except HostError as error:
                 told[name] = str(error)
     if opened is not None:

@@ -12,7 +12,14 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
-from orchestrator.cli.following import announce, detaching, finish, open_connections, progress
+from orchestrator.cli.following import (
+    announce,
+    archive_may_be_full,
+    detaching,
+    finish,
+    open_connections,
+    progress,
+)
 from orchestrator.errors import EXIT_INTERRUPTED, ArchiveError, NothingToDo
 from orchestrator.wording import visible
 
@@ -246,9 +253,11 @@ def _bring_home_cancelled(
         return stored(kept, kept.find(folder.run_id)), failures
     if opened.holds_lock:
         way = Way.FORGET if forget else Way.CANCEL
-        outcome = take_up(
-            opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=way
-        )
+        told = "the hosts that answered have stopped, and keep what they measured"
+        with archive_may_be_full(told, f"farbench cancel {folder.run_id}"):
+            outcome = take_up(
+                opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=way
+            )
         return outcome, failures
     deadline = time.monotonic() + CANCEL_AGAIN_S
     while failures and time.monotonic() < deadline:

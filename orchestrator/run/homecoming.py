@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,22 +31,33 @@ def bring_collected(run: OpenRun, host: str, dialogue: Dialogue) -> list[str]:
 
     Returns what could not be brought, and why: one file is no reason to hold up a run. Raises `HostUnreachable` when the
     link breaks, `ArchiveError` when nothing can be written here."""
-    problems = []
     try:
         listed = dialogue.list_files(run.run_id)
     except HostUnusable as error:
         return [f"collected files are not brought home: {error.bare_message}"]
-    for file in listed:
-        if not file.path.startswith(COLLECTED):
-            continue
+    problems: list[str] = []
+    lacking = [f for f in listed if f.path.startswith(COLLECTED) and _size(run, host, f) != f.size]
+    for _ in _bring_each(dialogue, run.run_id, lacking, partial(run.save_file, host), problems):
+        pass
+    return problems
+
+
+def bring(dialogue: Dialogue, run_id: str, save: Save, problems: list[str]) -> Iterator[tuple[Path, int]]:
+    """Bring every log and collected file of a host; (where it is now, its bytes) of each. `problems` takes what could not
+    be brought, as above."""
+    return _bring_each(dialogue, run_id, dialogue.list_files(run_id), save, problems)
+
+
+def _bring_each(
+    dialogue: Dialogue, run_id: str, files: Sequence[RemoteFile], save: Save, problems: list[str]
+) -> Iterator[tuple[Path, int]]:
+    for file in files:
         try:
-            if _size(run, host, file) != file.size:
-                _bring(dialogue, run.run_id, file, lambda path, pieces: run.save_file(host, path, pieces))
+            yield _bring(dialogue, run_id, file, save)
         except (HostUnusable, ArchiveError, OSError) as error:
             if not _of_this_file(error):
                 raise
             problems.append(f"{file.path} is not brought home: {_reason(file, error)}")
-    return problems
 
 
 def _of_this_file(error: Exception) -> bool:
@@ -59,12 +71,6 @@ def _reason(file: RemoteFile, error: Exception) -> str:
         return "its name there is not UTF-8"
     lines = (error.bare_message if isinstance(error, HostUnusable) else str(error)).splitlines()
     return lines[-1].strip() if lines else type(error).__name__
-
-
-def bring(dialogue: Dialogue, run_id: str, save: Save) -> Iterator[tuple[Path, int]]:
-    """Bring every log and collected file of a host; (where it is now, its bytes) of each."""
-    for file in dialogue.list_files(run_id):
-        yield _bring(dialogue, run_id, file, save)
 
 
 def _bring(dialogue: Dialogue, run_id: str, file: RemoteFile, save: Save) -> tuple[Path, int]:

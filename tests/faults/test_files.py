@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -95,6 +96,34 @@ def test_pulled_logs_are_read_from_the_archive(desk: Desk, host: Sshd) -> None:
     nothing = desk.farbench("logs", run_id, "--host", "h2")
     assert nothing.code == 2
     assert "it has: h1" in nothing.stderr
+
+
+def test_a_file_whose_name_is_no_text_is_told_and_holds_up_nothing(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    desk.write(
+        "bench.py",
+        "for name in (b'bad-\\xff.csv', b'good.csv', 'gut-\\u00e9.csv'.encode()):\n    open(name, 'wb').write(name)\n"
+        "print('{\"median_us\": 5.0}')\n",
+    )
+    payload = {"script": "bench.py", "collect": ["*.csv"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"name": ["a"]}}))
+    process, run_id = desk.begin()
+    done = desk.end(process)
+    assert (done["state"], done["counts"], done["hosts"]["h1"]["state"]) == ("finished", {"ok": 1}, "ok")
+    told = [line for line in done["said"].splitlines() if "is not brought home" in line]
+    assert len(told) == 1
+    assert re.search(
+        r"^h1: .*collected/\w+/bench/bad-\ufffd\.csv is not brought home: its name there is not UTF-8$",
+        told[0],
+    )
+    collected = desk.folder / "archive" / "runs" / run_id / "collected"
+    assert sorted(path.name for path in collected.rglob("*.csv")) == ["good.csv", "gut-é.csv"]
+    assert {path.read_text() for path in collected.rglob("*.csv")} == {"good.csv", "gut-é.csv"}
+    # Asked for by hand, it is named again, and the rest is brought.
+    pulled = desk.farbench("pull", run_id, "-o", "files")
+    assert pulled.code == 1
+    assert "its name there is not UTF-8" in pulled.stderr
+    assert (sorted(path.name for path in (desk.folder / "files").rglob("*.csv"))) == ["good.csv", "gut-é.csv"]
 
 
 def test_a_file_that_does_not_fit_comes_home_later(desk: Desk, host: Sshd) -> None:

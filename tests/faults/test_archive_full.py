@@ -1,0 +1,106 @@
+"""No room for the archive: said with what to do, whatever was going on; once there is room, everything is there."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.e2e.conftest import Finished
+from tests.faults.conftest import Desk, agents, assert_complete, wait_for
+from tests.support.sshd import Sshd
+
+CASES = 4
+
+
+def let_files_grow_to(pid: int, size: int) -> None:
+    """From now on a process cannot make a file larger: what a full disk or a quota does, for every user to have."""
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def gated(desk: Desk, label: str = "") -> None:
+    cases = [{"i": i, "label": f"{i}{label}"} for i in range(CASES - 1)]
+    desk.sweep([*cases, {"i": CASES - 1, "how": "wait"}])
+
+
+def in_no_room(desk: Desk, *arguments: str) -> Finished:
+    """A command that cannot write a byte to any file."""
+    code = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); runpy.run_module('orchestrator', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=desk.folder, env=desk.environ, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def test_in_the_middle_of_a_run(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
+        "the last case",
+    )
+    let_files_grow_to(process.pid, 0)
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert f"archive/open/{run_id}/hosts/h1/events.jsonl could not be written: File too large" in stderr
+    assert "what was launched goes on at its hosts, and nothing measured there is lost" in stderr
+    assert f"Make room here, then: farbench attach {run_id}" in stderr
+    again = in_no_room(desk, "attach", run_id)
+    assert (again.code, again.stdout) == (1, f"{run_id}\n")
+    assert f"Make room here, then: farbench attach {run_id}" in again.stderr
+    assert desk.json("attach", run_id)["counts"] == {"ok": CASES}
+    assert_complete(desk, run_id, CASES)
+    assert len(desk.traced()) == CASES
+
+
+def test_when_the_run_is_cancelled(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    gated(desk)
+    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
+    wait_for(lambda: (desk.traces / "waiting").exists(), "the last case")
+    done = in_no_room(desk, "cancel", run_id)
+    assert done.code == 1
+    assert "the hosts that answered have stopped, and keep what they measured" in done.stderr
+    assert f"Make room here, then: farbench cancel {run_id}" in done.stderr
+    assert not agents(host)
+    assert [run["state"] for run in desk.json("runs")["runs"]] == ["detached"]
+    cancelled = desk.json("cancel", run_id)
+    assert (cancelled["state"], cancelled["counts"]) == ("cancelled", {"ok": CASES - 1, "cancelled": 1})
+
+
+def test_when_the_run_is_committed(desk: Desk, make_sshd: Callable[..., Sshd]) -> None:
+    """Every journal is here; together they do not fit into one file of results."""
+    for name in ("h1", "h2"):
+        desk.add_host(name, make_sshd())
+    gated(desk, " " + "long " * 4000)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: all(desk.measured_here(run_id, name) == CASES - 1 for name in ("h1", "h2")), "the last cases"
+    )
+    journals = [
+        desk.folder / "archive" / "open" / run_id / "hosts" / name / "events.jsonl" for name in ("h1", "h2")
+    ]
+    let_files_grow_to(process.pid, max(journal.stat().st_size for journal in journals) + 20_000)
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1, stderr
+    assert f"archive/open/{run_id} could not be written: File too large" in stderr
+    assert f"Make room here, then: farbench attach {run_id}" in stderr
+    assert not (desk.folder / "archive" / "runs" / run_id).exists()
+    shown = desk.json("report", run_id, "--format", "json")["measurements"]
+    assert [m["status"] for m in shown] == ["ok"] * 2 * CASES
+    assert desk.json("attach", run_id)["counts"] == {"ok": 2 * CASES}
+    assert len(desk.results(run_id)) == 2 * CASES
+    assert not [
+        path for path in Path(desk.folder / "archive" / "runs" / run_id).iterdir() if path.suffix == ".tmp"
+    ]
+    assert (
+        json.loads((desk.folder / "archive" / "runs" / run_id / "run.json").read_text())["state"]
+        == "finished"
+    )
