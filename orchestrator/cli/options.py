@@ -16,7 +16,10 @@ HostsFile = Annotated[
 ArchiveFolder = Annotated[
     Path,
     typer.Option(
-        "--archive", envvar="FARBENCH_ARCHIVE", help="The folder that keeps every run.", show_default=True
+        "--archive",
+        envvar="FARBENCH_ARCHIVE",
+        help="The folder that keeps every run; or s3://BUCKET/PREFIX, to read from.",
+        show_default=True,
     ),
 ]
 Json = Annotated[
