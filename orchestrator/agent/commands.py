@@ -13,7 +13,7 @@ from .channel import Channel
 from .coordination import may_steer, take_over
 from .follow import TakenOver, end_state, follow
 from .journal import Journal, read_events
-from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, start_agent
+from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, settle, start_agent
 from .paths import RunPaths, read_json
 from .places import claim, find
 from .standing import standing
@@ -71,6 +71,7 @@ def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
         pid, already = start_agent(paths, command.get("secrets") or {}, command.get("first") is True)
     except LaunchError as error:
         raise Refusal("start the agent", portable(paths.log("agent")), str(error)) from error
+    settle(paths)
     channel.send({"type": "launched", "pid": pid, "already": already, "run_dir": portable(paths.root)})
     if command.get("follow") is not None:
         _stream(channel, paths, command, int(command["follow"]))

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence, Tuple
 
 from . import lock
 from .daemon import run_agent
-from .paths import RunPaths, add_numbered, checked_relative, read_json, write_json
+from .paths import RunPaths, add_numbered, checked_relative, read_json, sync_file, write_json
 from .spawning import run_forked
 from .wire import dump, native
 
@@ -20,6 +20,7 @@ class LaunchError(Exception):
 
 def lay_out(paths: RunPaths, job: Mapping[str, Any], tree: Mapping[str, str]) -> None:
     """Put the run's files where its workers expect them. Raises OSError, or ValueError for paths that lead elsewhere.
+    `settle` puts them on disk.
 
     Files are copies: what a payload does to its own script must never reach the cache."""
     paths.make()
@@ -27,8 +28,15 @@ def lay_out(paths: RunPaths, job: Mapping[str, Any], tree: Mapping[str, str]) ->
         target = os.path.join(paths.root, checked_relative(native(relative)))
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         _copy(os.path.join(paths.workdir, "cache", bytes.fromhex(sha256).hex()), target)
-    write_json(paths.tree, tree)  # which uploads the run needs, should it be launched again
-    write_json(paths.job, job)
+    write_json(paths.tree, tree, sync=False)  # which uploads the run needs, should it be launched again
+    write_json(paths.job, job, sync=False)
+
+
+def settle(paths: RunPaths) -> None:
+    """What was laid out outlives a power cut from here on: to be done before anybody is told that the run is here. (The
+    agent need not wait for it: whoever launches the run again lays it out again.)"""
+    for path in (paths.tree, paths.job):
+        sync_file(path)
 
 
 def enqueue(paths: RunPaths, items: Sequence[Mapping[str, Any]], sealed: bool, **more: Any) -> None:

@@ -98,14 +98,15 @@ def read_json(path: str) -> Any:
         return None
 
 
-def write_json(path: str, value: Any) -> None:
-    """Write a file that appears whole or not at all."""
-    write_file(path, dump(value))
+def write_json(path: str, value: Any, sync: bool = True) -> None:
+    """Write a file that appears whole or not at all; see `write_file`."""
+    write_file(path, dump(value), sync)
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Write `data` to a file that appears whole or not at all, and survives a power cut."""
-    temporary = _temporary(path, data)
+def write_file(path: str, data: bytes, sync: bool = True) -> None:
+    """Write `data` to a file that appears whole or not at all, and survives a power cut (from `sync_file` on, where it
+    is not to `sync` now)."""
+    temporary = _temporary(path, data, sync)
     try:
         os.rename(temporary, path)
     except OSError:
@@ -156,7 +157,16 @@ def _content(path: str) -> bytes:
         return file.read()
 
 
-def _temporary(path: str, data: bytes) -> str:
+def sync_file(path: str) -> None:
+    """Put a file on disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _temporary(path: str, data: bytes, sync: bool = True) -> str:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -164,7 +174,8 @@ def _temporary(path: str, data: bytes) -> str:
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
-        os.fsync(fd)
+        if sync:
+            os.fsync(fd)
     except OSError:
         os.unlink(temporary)
         raise
