@@ -16,7 +16,7 @@ import traceback
 from typing import Any, Dict, Mapping
 
 from . import AGENT_VERSION, lock, procs
-from .devices import DeviceError, discover
+from .devices import DeviceError, discover, masks
 from .history import History
 from .journal import Journal, JournalFull
 from .leases import Leases, user
@@ -79,7 +79,7 @@ def _work(
     logout = kills_at_logout(user())
     if logout is not None:
         journal.append("problem", message=logout)
-    devices, why_not = _devices(job, journal)
+    devices, why_not = _devices(job, secrets, journal)
     leases = Leases(
         paths.workdir, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]}
     )
@@ -106,10 +106,14 @@ def _work(
     journal.close()
 
 
-def _devices(job: Mapping[str, Any], journal: Journal) -> "tuple[list[Dict[str, Any]], str]":
+def _devices(
+    job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal
+) -> "tuple[list[Dict[str, Any]], str]":
     """The devices to measure on; and where there are none, why."""
+    # A mask that the user sets for the payloads is one for us: we replace it by a device's own.
+    environ = {**os.environ, **masks({**(job.get("env") or {}), **secrets})}
     try:
-        devices, problems = discover(job.get("devices", "all"), os.environ)
+        devices, problems = discover(job.get("devices", "all"), environ)
     except DeviceError as error:
         devices, problems = [], [str(error)]
     for problem in problems:

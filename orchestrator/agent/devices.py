@@ -69,6 +69,11 @@ def discover(
     return _selected(spec, found, visible, problems), problems
 
 
+def masks(env: Mapping[str, Any]) -> Dict[str, str]:
+    """Those of a host's variables for payloads that choose devices."""
+    return {name: str(env[name]) for name in (MASK_VARIABLE, ORDER_VARIABLE) if name in env}
+
+
 def ask_ahead(environ: Mapping[str, str], timeout_s: float = 5.0) -> None:
     """Ask the driver now what `discover` will need in the next seconds, here or in a process forked from this one."""
     global _ahead

@@ -77,6 +77,10 @@ class HostSpec(Protocol):
     def devices(self) -> Any:
         """Which devices to use."""
 
+    @property
+    def env(self) -> Mapping[str, Any]:
+        """Variables of the payloads; what is no text is known only when a run starts."""
+
 
 @dataclass(frozen=True)
 class Session:
@@ -242,7 +246,7 @@ class Dialogue:
         spec = self._spec
         command = {
             "name": "probe", "python": spec.python, "activate": spec.activate, "devices": spec.devices,
-            "modules": list(modules),
+            "modules": list(modules), "env": {name: value for name, value in spec.env.items() if isinstance(value, str)},
         }  # fmt: skip
         exchange, hello = self._ask(command)
         try:

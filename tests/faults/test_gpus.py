@@ -83,9 +83,13 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_runs(desk: Desk, rac
     assert not desk.traced()
 
 
-def test_a_mask_of_the_host_is_kept_to(desk: Desk, rack: Rack) -> None:
-    host, _ = rack.host(H200, H200, H200, CUDA_VISIBLE_DEVICES="1")
-    desk.add_host("h1", host, devices="all")
+@pytest.mark.parametrize("where", ["on the host", "in hosts.yaml"])
+def test_a_mask_of_the_host_is_kept_to(desk: Desk, rack: Rack, where: str) -> None:
+    mask = {"CUDA_VISIBLE_DEVICES": "1"}
+    host, _ = rack.host(H200, H200, H200, **(mask if where == "on the host" else {}))
+    desk.add_host("h1", host, devices="all", env=mask if where == "in hosts.yaml" else {})
+    shown = desk.json("hosts")["hosts"]["h1"]
+    assert [device["index"] for device in shown["devices"]] == [1]
     desk.sweep(3)
     process, run_id = desk.begin()
     desk.end(process)
