@@ -65,8 +65,15 @@ class NoiseOfHosts:
     def __init__(self, past: Iterable[PastTime]) -> None:
         everything = [time for time in past if time.median_us > 0 and not EXPLAINED & set(time.reasons)]
         valid = [time for time in everything if time.is_valid]
+        self._times: dict[Subject, list[float]] = {}
+        for time in everything:
+            self._times.setdefault(time.subject, []).append(time.median_us)
         self._all = _Spreads(everything)
         self._valid = self._all if len(valid) == len(everything) else _Spreads(valid)
+
+    def times(self, subject: Subject) -> Sequence[float]:
+        """The earlier times of a subject, wherever it was measured: they show the step of its clock."""
+        return self._times.get(subject, ())
 
     def of(self, subject: Subject, payload: str, side: Timed, *, trusted: bool, tests: int) -> Floor:
         """The noise of a subject at the side's place, in a comparison of `tests` pairs.

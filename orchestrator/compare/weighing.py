@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from orchestrator.compare.floors import DEVICES_DIFFER, Floor, NoiseOfHosts
 from orchestrator.compare.values import Match, Timed
-from orchestrator.statistics import Noise, median_draws, t_tail
+from orchestrator.statistics import Draws, Noise, median_draws, resolution, t_quantile, t_tail
 
 DRAWS = 2000
 INTERVAL = (0.025, 0.975)
@@ -51,10 +51,14 @@ def weigh(match: Match, hosts: NoiseOfHosts, tests: int) -> Weighed | None:
     ):
         return None
     difference = log(b.median_us) - log(a.median_us)
-    within = [np.zeros(DRAWS) if drawn is None else drawn for drawn in draws]
-    between = _sum(_between_runs(floors, a, b))
-    noise = _sum([between, *(Noise(float(np.mean(drawn**2)), inf) for drawn in within)])
-    spread = difference + within[1] - within[0] + sqrt(between.variance) * _t_draws(between.df)
+    within = [
+        (np.zeros(DRAWS), Noise(0.0, inf)) if drawn is None else _within(drawn, weakest.runs)
+        for drawn in draws
+    ]
+    step = resolution([*_times(a), *_times(b), *hosts.times(match.subject)])
+    between = _sum([*_between_runs(floors, a, b), *(_of_clock(step, side) for side in (a, b))])
+    noise = _sum([between, *(known for _, known in within)])
+    spread = difference + within[1][0] - within[0][0] + sqrt(between.variance) * _t_draws(between.df)
     low, high = np.quantile(spread, INTERVAL)
     return Weighed(
         difference=difference,
@@ -65,6 +69,14 @@ def weigh(match: Match, hosts: NoiseOfHosts, tests: int) -> Weighed | None:
         source=weakest.source,
         runs=weakest.runs,
     )
+
+
+def _within(drawn: Draws, runs: int) -> tuple[NDArray[np.float64], Noise]:
+    """What the samples of a side show: its draws, as wide as so few stretches leave them, and its noise. Earlier runs,
+    whose medians have that noise too, tell as much of it as a stretch does."""
+    df = drawn.df + runs
+    variance = float(np.mean(drawn.deviations**2))
+    return drawn.deviations * _wider(df), Noise(variance, df)
 
 
 def _between_runs(floors: Sequence[Floor], a: Timed, b: Timed) -> list[Noise]:
@@ -81,6 +93,15 @@ def _between_runs(floors: Sequence[Floor], a: Timed, b: Timed) -> list[Noise]:
     return parts
 
 
+def _times(side: Timed) -> list[float]:
+    return [side.median_us, *(time for time in side.samples_us if time > 0)]
+
+
+def _of_clock(step: float, side: Timed) -> Noise:
+    """The noise of a time that a clock cut to a multiple of its step."""
+    return Noise((step / side.median_us) ** 2 / 12, inf)
+
+
 def _share(side: Timed) -> float:
     """The variance of a side in units of one run's: a median of n runs has π/2n of it."""
     return 1.0 if side.runs == 1 else min(1.0, pi / 2 / side.runs)
@@ -91,6 +112,12 @@ def _sum(parts: Sequence[Noise]) -> Noise:
     variance = sum(part.variance for part in parts)
     weight = sum(part.variance**2 / part.df for part in parts)
     return Noise(variance, variance**2 / weight if weight else inf)
+
+
+@lru_cache(maxsize=256)
+def _wider(df: float) -> float:
+    """An interval from a variance of so many degrees of freedom, in units of one from a variance that is known."""
+    return t_quantile(INTERVAL[0], df) / t_quantile(INTERVAL[0], inf)
 
 
 @lru_cache(maxsize=256)

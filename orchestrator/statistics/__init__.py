@@ -14,17 +14,20 @@ from orchestrator.statistics.noise import (
     typical_scale,
     worst_case,
 )
-from orchestrator.statistics.resampling import median_draws
+from orchestrator.statistics.resampling import Draws, median_draws
+from orchestrator.statistics.resolution import resolution
 from orchestrator.statistics.tails import t_quantile, t_tail
 
 __all__ = [
     "MAD_TO_DEVIATION",
     "Decision",
+    "Draws",
     "Noise",
     "Spread",
     "holm",
     "median_draws",
     "moderate",
+    "resolution",
     "segments",
     "spread",
     "t_quantile",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -126,6 +128,36 @@ def test_one_sample_with_a_history_can_be_judged(
 ) -> None:
     pair = only(measured("c1", 100, samples_us=[100.0]), measured("c1", 110, samples_us=[110.0]), past(QUIET))
     assert pair.outcome == Outcome.SLOWER
+
+
+@pytest.mark.parametrize(("now", "outcome"), [(13.0, Outcome.UNCLEAR), (15.0, Outcome.SLOWER)])
+def test_one_tick_of_a_coarse_clock_is_no_change(
+    measured: Measured, past: Callable[..., list[PastTime]], now: float, outcome: Outcome
+) -> None:
+    """A program that prints whole microseconds: twenty runs that agree do not prove that it takes 12.0."""
+    before = past([12.0] * 20)
+    assert (
+        only(measured("c1", 12, samples_us=[12.0]), measured("c1", now, samples_us=[now]), before).outcome
+        == outcome
+    )
+    many = only(
+        measured("c1", 12, samples_us=[12.0] * 30), measured("c1", now, samples_us=[now] * 30), before
+    )
+    assert many.outcome == outcome
+
+
+def test_six_samples_are_not_believed_as_sixty_are(measured: Measured) -> None:
+    source = random.Random(1)
+    samples = [100 * math.exp(source.gauss(0, 0.05)) for _ in range(60)]
+    floors = [
+        only(
+            *(measured("c1", 100, samples_us=[s * by for s in samples[:count]]) for by in (1.0, 1.0003))
+        ).floor
+        for count in (6, 60)
+    ]
+    assert floors[0] is not None
+    assert floors[1] is not None
+    assert floors[0] > 2 * floors[1]
 
 
 def test_a_noisy_run_widens_the_interval(measured: Measured, past: Callable[..., list[PastTime]]) -> None:

@@ -12,6 +12,7 @@ from orchestrator.statistics import (
     holm,
     median_draws,
     moderate,
+    resolution,
     segments,
     spread,
     t_quantile,
@@ -53,12 +54,18 @@ def test_holm_steps_down_until_the_first_that_fails() -> None:
     assert holm([], 0.05) == []
 
 
+def draws(samples: list[float], count: int, stream: int = 0) -> np.ndarray:
+    found = median_draws(samples, count, stream)
+    assert found is not None
+    return found.deviations
+
+
 def test_samples_in_stretches_vary_as_their_stretches_do() -> None:
     source = random.Random(1)
     independent = [100 * math.exp(source.gauss(0, 0.05)) for _ in range(400)]
     rounds = [100 * math.exp(source.gauss(0, 0.05)) for _ in range(8)]
     clustered = [r * math.exp(source.gauss(0, 0.001)) for r in rounds for _ in range(50)]
-    of_independent, of_clustered = (np.std(median_draws(s, 4000)) for s in (independent, clustered))  # type: ignore[arg-type]
+    of_independent, of_clustered = (np.std(draws(s, 4000)) for s in (independent, clustered))
     assert of_independent == pytest.approx(0.05 * 1.25 / math.sqrt(400), rel=0.6)
     assert of_clustered == pytest.approx(0.05 / math.sqrt(8), rel=0.6), "eight witnesses, not four hundred"
 
@@ -66,10 +73,9 @@ def test_samples_in_stretches_vary_as_their_stretches_do() -> None:
 def test_one_spoilt_stretch_does_not_make_the_whole_run_uncertain() -> None:
     samples = [100.0 + i % 3 for i in range(80)]
     samples[10:20] = [1000.0] * 10
-    draws = median_draws(samples, 2000)
-    assert draws is not None
-    assert abs(draws.mean()) < 1e-9
-    assert np.quantile(draws, 0.2) > -0.5
+    found = draws(samples, 2000)
+    assert abs(found.mean()) < 1e-9
+    assert np.quantile(found, 0.2) > -0.5
 
 
 @pytest.mark.parametrize("samples", [[], [1.0] * 5, [0.0, -1.0] * 20])
@@ -77,12 +83,30 @@ def test_a_few_samples_say_nothing(samples: list[float]) -> None:
     assert median_draws(samples, 100) is None
 
 
+def test_what_few_stretches_show_is_not_well_known() -> None:
+    known = [median_draws([100.0 + i % 7 for i in range(count)], 100) for count in (6, 12, 24, 400)]
+    assert [found and found.df for found in known] == [2, 5, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("times", "step"),
+    [
+        ([12.0, 13.0, 12.0], 1.0),
+        ([5.0, 5.5], 0.5),
+        ([5.024, 5.536, 6.048], 0.032),
+        ([10.0, 20.0], 1.0),
+        ([12.8371923, 13.0], 0.0),
+        ([12.84, 12.87, 13.0], 0.01),
+        ([0.00001, 5.0], 0.0),
+    ],
+)
+def test_the_step_of_a_clock(times: list[float], step: float) -> None:
+    assert resolution(times) == pytest.approx(step)
+
+
 def test_equal_samples_give_equal_draws_and_other_streams_other_ones() -> None:
     samples = [100.0 + (i * 7) % 11 for i in range(64)]
-    first, again, other = (median_draws(samples, 50, stream) for stream in (0, 0, 1))
-    assert first is not None
-    assert again is not None
-    assert other is not None
+    first, again, other = (draws(samples, 50, stream) for stream in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
 
