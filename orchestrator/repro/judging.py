@@ -57,14 +57,14 @@ def judge(before: Measurement, now: Measurement, past: Iterable[PastTime] = ()) 
         )
     match = Match(subject, before.label, before.payload, timed(before), timed(now))
     (pair,) = decide([match], NoiseOfHosts(past))
-    numbers = f"{number(match.a.median_us)} µs then, {number(match.b.median_us)} µs now ({100 * pair.change:+.2f} %)"
+    numbers = f"{number(match.a.median_us)} µs then, {number(match.b.median_us)} µs now ({100 * pair.change:+.2f}%)"
     if pair.floor is not None:
-        numbers += f"; changes below {100 * pair.floor:.2f} % are noise there"
+        numbers += f"; changes below {100 * pair.floor:.2f}% are noise there"
     came_back = {Outcome.SAME: True, Outcome.FASTER: False, Outcome.SLOWER: False}.get(pair.outcome)
     why = f": {pair.why}" if came_back is None and pair.why else ""
     usual = AS_A_RULE.get(subject.timer, AS_A_RULE_OF_PROGRAMS)
     if came_back is None and abs(math.log1p(pair.change)) <= usual:
-        came_back, why = True, f", and two runs of nothing changed differ by {100 * usual:.0f} % as a rule"
+        came_back, why = True, f", and two runs of nothing changed differ by {100 * usual:.0f}% as a rule"
     return Judgement(came_back, visible(numbers + why, 600), pair.change, pair.floor)
 
 

@@ -71,10 +71,39 @@ def test_nan_never_reaches_a_page() -> None:
 def test_the_page_has_every_part(made_run: RunFolder) -> None:
     document = page_json(made_run)
     assert [s["title"] for s in document["sections"]] == [
-        "Comparison", "Speed-ups", "Statuses", "Curves", "Roofline", "Devices", "Timeline", "Telemetry", "Provenance", "Repeat",
+        "In short", "Comparison", "Speed-ups", "Statuses", "Curves", "Roofline", "Devices", "Timeline", "Telemetry", "Provenance", "Repeat",
     ]  # fmt: skip
     table = section(document, "Comparison")["blocks"][0]
     assert len(table["rows"]) == 96
+
+
+def test_the_page_begins_with_what_each_backend_is_worth(made_run: RunFolder) -> None:
+    (table,) = section(page_json(made_run), "In short")["blocks"]
+    assert table["caption"] == "gemm_fp4 on NVIDIA RTX PRO 6000 Blackwell: speed-up over flashinfer:cutlass"
+    titles = [c["title"] for c in table["columns"]]
+    assert titles == [
+        "Backend",
+        "Speed-up",
+        "From – to",
+        "Fastest in",
+        "Measured",
+        "The others",
+    ]
+    base, sgl, torch = [
+        [cell[0] if isinstance(cell, list) else cell for cell in row] for row in table["rows"]
+    ]
+    assert base == ["flashinfer:cutlass (baseline)", None, None, "8 of 32", "32 of 32", None]
+    assert sgl[0] == "sgl_kernel"
+    assert sgl[1] == "1.35×"
+    assert sgl[3:] == ["24 of 32", "24 of 32", "8 crashed"]
+    assert torch[1] == "0.45×?", "some of its times are suspect"
+    assert torch[3:] == ["0 of 32", "32 of 32", None]
+
+
+def test_one_backend_alone_is_worth_no_table(tmp_path: Path) -> None:
+    record = measurement("gpu-a", devices("gpu-a", 1)[0], CASE, "torch", 5.0)
+    run = write_run(tmp_path, [CASE], [record], ("gpu-a",), replicate="replicate")
+    assert page_json(run)["sections"][0]["title"] == "Comparison"
 
 
 def test_every_case_has_the_command_that_repeats_it(made_run: RunFolder) -> None:

@@ -139,9 +139,9 @@ GONE = {"status": "crashed", "verdict": None, "timing": None, "reason": "signal 
 @pytest.mark.parametrize(
     ("before", "now", "came_back", "said"),
     [
-        (timed(10.0), timed(10.03), True, "10.00 µs then, 10.03 µs now (+0.30 %)"),
-        (timed(10.0), timed(14.0), False, "(+40.00 %)"),
-        (timed(10.0), timed(6.0), False, "(-40.00 %)"),
+        (timed(10.0), timed(10.03), True, "10.00 µs then, 10.03 µs now (+0.30%)"),
+        (timed(10.0), timed(14.0), False, "(+40.00%)"),
+        (timed(10.0), timed(6.0), False, "(-40.00%)"),
         (timed(10.0), timed(10.0, **GONE), False, "it was ok, and is now crashed: signal SIGSEGV"),
         (timed(10.0, **GONE), timed(10.0, **GONE), True, "it was crashed, and is again"),
         (timed(10.0, **GONE), timed(10.0), False, "it was crashed, and is now ok"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.compare.values import Comparison, Outcome, Pair, SideLine, tally
+from orchestrator.compare import phrases
+from orchestrator.compare.values import Comparison, Outcome, Pair, tally
 from orchestrator.report.html.blocks import (
     Block,
     Cell,
@@ -37,24 +38,18 @@ def page(comparison: Comparison) -> Page:
         f"{counts[outcome.value]} {outcome.value}" for outcome in _ORDER if counts[outcome.value]
     )
     summary = [
-        f"a: {_side(comparison.a)}",
-        f"b: {_side(comparison.b)}",
+        f"A: {phrases.side(comparison.a)}",
+        f"B: {phrases.side(comparison.b)}",
         f"{len(comparison.pairs)} matched: {told or 'nothing'}; {len(comparison.left_out)} left out",
         *comparison.warnings,
     ]
     if comparison.threshold is not None:
-        summary.append(f"Changes below {100 * comparison.threshold:g} % are of no interest.")
+        summary.append(f"Changes below {100 * comparison.threshold:g}% are of no interest.")
     sections = [_changes(comparison.pairs), _left_out(comparison), _differences(comparison)]
     return Page(
         visible(f"{comparison.a.name} against {comparison.b.name}", 200),
         [visible(line, 1000) for line in summary],
         [section for section in sections if section is not None],
-    )
-
-
-def _side(side: SideLine) -> str:
-    return " · ".join(
-        part for part in (side.kind, side.name, side.sweep or "", side.started_at or "") if part
     )
 
 
@@ -65,13 +60,13 @@ def _changes(pairs: Sequence[Pair]) -> Section:
     rows = [_row(pair) for pair in ordered]
     columns = [
         Column("Case"), Column("Backend", choices=True), Column("Verdict", choices=True), Column("Change", "number"),
-        Column("95 % interval", "number"), Column("Noise floor", "number"), Column("a, µs", "number"),
-        Column("b, µs", "number"), Column("Host", choices=True), Column("Device model", choices=True), Column("Why", "prose"),
+        Column("95% interval", "number"), Column("Noise floor", "number"), Column("A, µs", "number"),
+        Column("B, µs", "number"), Column("Host", choices=True), Column("Device model", choices=True), Column("Why", "prose"),
         Column("Notes", "prose"), Column("Case id", detail=True), Column("Row", detail=True), Column("Timer", detail=True),
         Column("Cache", detail=True), Column("Noise known from", detail=True), Column("p-value", detail=True),
     ]  # fmt: skip
     lead = (
-        "A change is b's time over a's, less one: above zero b is slower. It is called one only where noise does not explain it, "
+        "A change is B's time over A's, less one: above zero B is slower. It is called one only where noise does not explain it, "
         "counting that many pairs were looked at; the noise floor is the least change that could have been."
     )
     blocks: list[Block] = [_chart(ordered), Table("Every matched measurement", columns, rows)]
@@ -91,7 +86,7 @@ def _row(pair: Pair) -> list[Cell | str | None]:
         Cell(pair.outcome.value, float(_ORDER.index(pair.outcome)), _TONES[pair.outcome]),
         Cell(_percent(pair.change), pair.change),
         interval,
-        None if pair.floor is None else Cell(f"{100 * pair.floor:.2f} %", pair.floor),
+        None if pair.floor is None else Cell(f"{100 * pair.floor:.2f}%", pair.floor),
         Cell(number(a.median_us), a.median_us),
         Cell(number(b.median_us), b.median_us),
         visible(host),
@@ -136,19 +131,22 @@ def _chart(pairs: Sequence[Pair]) -> Chart:
             "showgrid": False,
             "showticklabels": False,
         },
-        "yaxis": {"title": {"text": "change of time"}, "ticksuffix": " %", "zeroline": True},
+        "yaxis": {
+            "title": {"text": "change of time"},
+            "ticksuffix": "%",
+            "zeroline": True,
+            "rangemode": "tozero",
+        },
         "showlegend": True,
     }
-    return Chart(
-        "Changes", "Each with its 95 % interval; above zero is slower.", {"": Figure(traces, layout)}
-    )
+    return Chart("Changes", "Each with its 95% interval; above zero is slower.", {"": Figure(traces, layout)})
 
 
 def _left_out(comparison: Comparison) -> Section | None:
     if not comparison.left_out:
         return None
     columns = [
-        Column("Case"), Column("Backend", choices=True), Column("Why", "prose"), Column("a", "prose"), Column("b", "prose"),
+        Column("Case"), Column("Backend", choices=True), Column("Why", "prose"), Column("A", "prose"), Column("B", "prose"),
         Column("Payload", choices=True), Column("Case id", detail=True), Column("Row", detail=True),
     ]  # fmt: skip
     rows = [
@@ -162,7 +160,7 @@ def _left_out(comparison: Comparison) -> Section | None:
 def _differences(comparison: Comparison) -> Section:
     if not comparison.differences:
         return Section("Environments", [Text("Nothing that is known of the environments differs.")])
-    columns = [Column("Where", choices=True), Column("What"), Column("a", "prose"), Column("b", "prose")]
+    columns = [Column("Where", choices=True), Column("What"), Column("A", "prose"), Column("B", "prose")]
     rows = [
         [visible(d.where, 200), visible(d.what, 200), visible(d.a, 1000), visible(d.b, 1000)]
         for d in comparison.differences
@@ -171,4 +169,4 @@ def _differences(comparison: Comparison) -> Section:
 
 
 def _percent(change: float) -> str:
-    return f"{100 * change:+.2f} %"
+    return f"{100 * change:+.2f}%"

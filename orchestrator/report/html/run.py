@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.archive import RunFolder
 from orchestrator.report import phrases
 from orchestrator.report.build import Report
-from orchestrator.report.html import comparison, curves, provenance, spread, telemetry, timeline
+from orchestrator.report.html import comparison, curves, provenance, short, spread, telemetry, timeline
 from orchestrator.report.html.blocks import Page
 from orchestrator.report.html.page import to_html
 
@@ -18,6 +18,7 @@ def render(report: Report, folder: RunFolder | None = None) -> str:
 def page(report: Report, folder: RunFolder | None = None) -> Page:
     """What is on the page."""
     sections = [
+        *short.sections(report),
         *comparison.sections(report),
         *curves.sections(report),
         *spread.sections(report),

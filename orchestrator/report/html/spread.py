@@ -62,7 +62,7 @@ def sections(report: Report) -> list[Section]:
     """The devices' deviations as a chart, and the widest spreads as a table."""
     found = shared(report)
     if not found:
-        told = "No case was measured on several devices of one model. `placement: replicate_devices` in the sweep does that."
+        told = "No case was measured on several devices of one model. placement: replicate_devices in the sweep does that."
         return [Section("Devices", [Text(told)])]
     lead = (
         "The same cases on devices of one model: how far each device's time lies from the median over all of them. A box "
@@ -110,7 +110,7 @@ def _figure(
         "range": [-0.6, len(devices) - 0.4],
     }
     return Figure(
-        traces, {"xaxis": x_axis, "yaxis": {"title": {"text": "% of the median"}, "ticksuffix": " %"}}, 380
+        traces, {"xaxis": x_axis, "yaxis": {"title": {"text": "% of the median"}, "ticksuffix": "%"}}, 380
     )
 
 
@@ -153,4 +153,4 @@ def _range(times: Sequence[float]) -> float:
 
 
 def _percent(value: float | None) -> Cell | None:
-    return None if value is None else Cell(f"{100 * value:.2f} %", value)
+    return None if value is None else Cell(f"{100 * value:.2f}%", value)

@@ -68,7 +68,7 @@ def sections(folder: RunFolder, document: RunDocument) -> list[Section]:
     share = 100 * busy / (total * len(rows)) if total > 0 else 0.0
     summary = (
         f"{number(total, 3)} s on {len(rows)} {'device' if len(rows) == 1 else 'devices'}, of which measuring takes "
-        f"{share:.0f} %. Times are seconds since the first event; hosts are put side by side by their own clocks."
+        f"{share:.0f}%. Times are seconds since the first event; hosts are put side by side by their own clocks."
     )
     shown = rows[:DEVICES]
     if len(rows) > len(shown):

@@ -95,7 +95,7 @@ def _changes(found: Sequence[Series]) -> Section:
             visible(s.label, 200),
             visible(s.subject.backend),
             visible(s.host),
-            Cell(f"{100 * c.change:+.2f} %", c.change, "bad" if c.change > 0 else "good"),
+            Cell(f"{100 * c.change:+.2f}%", c.change, "bad" if c.change > 0 else "good"),
             Cell(number(c.before_us), c.before_us),
             Cell(number(c.after_us), c.after_us),
             visible(c.run_id),

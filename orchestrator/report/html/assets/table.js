@@ -79,7 +79,7 @@ function makeTable(spec) {
     const shown = Math.min(total, state.shown);
     if (!total) body.append(el("tr", {}, el("td", { colspan: visible.length + 1 }, spec.rows.length ? "No row matches the filter." : spec.empty)));
     more.hidden = shown >= total;
-    const of = total === spec.rows.length ? `${total} rows` : `${total} of ${spec.rows.length} rows`;
+    const of = total === spec.rows.length ? `${total} row${total === 1 ? "" : "s"}` : `${total} of ${spec.rows.length} rows`;
     count.textContent = shown < total ? `${of}, the first ${shown} shown` : of;
   }
 
