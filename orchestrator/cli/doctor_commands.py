@@ -53,12 +53,13 @@ def doctor(
     Example: `farbench doctor blackwell`
     """
     from orchestrator.cli.loading import load_hosts
-    from orchestrator.doctor import examine
+    from orchestrator.doctor import LIMIT_S, examine
     from orchestrator.inventory import select
     from orchestrator.transport.open import Connections
 
     chosen = select(load_hosts(hosts_file), names=tuple(names or ()), tags=tuple(tag or ()))
-    with Connections(environ=os.environ, warn=warn) as connections:
+    # Not so long that the time is over before the reason is known.
+    with Connections(environ=os.environ, warn=warn, retry_for_s=LIMIT_S / 3) as connections:
         found = examine(chosen, connections.transport, environ=os.environ)
     if as_json:
         print_json({"hosts": {health.host: health.to_json() for health in found}})

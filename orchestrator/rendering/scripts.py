@@ -22,7 +22,16 @@ from orchestrator.errors import FileError
 
 from .catalogue import Template
 
-_TAKEN = sys.stdlib_module_names | {"cupti", "flashinfer", "numpy", "pynvml", "sgl_kernel", "sglang", "torch", "triton"}
+_TAKEN = sys.stdlib_module_names | {
+    "cupti",
+    "flashinfer",
+    "numpy",
+    "pynvml",
+    "sgl_kernel",
+    "sglang",
+    "torch",
+    "triton",
+}
 """What a script beside it must not hide: Python looks for modules in the script's folder first."""
 
 

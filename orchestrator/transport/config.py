@@ -19,6 +19,7 @@ from pathlib import Path
 from orchestrator.errors import HostRefused
 from orchestrator.transport.ssh_config_file import read_ssh_config
 from orchestrator.transport.target import KEEPALIVE_S, SILENCE_S, HostSpec, Target, Warn
+from orchestrator.transport.tokens import Connection, UnknownToken, expand, fill
 
 Settings = Mapping[str, Sequence[str]]
 """Lower-case option → its values in order, as `ssh -G` prints them."""
@@ -66,15 +67,12 @@ class _Resolver:
         host = _first(settings, "hostname") or address
         found_user = user or _first(settings, "user") or _login_name(self._environ)
         found_port = port or int(_first(settings, "port") or 22)
-        tokens = {
-            "%": "%",
-            "h": host,
-            "n": address,
-            "p": str(found_port),
-            "r": found_user,
-            "d": str(self._home),
-        }
-        tokens["u"] = _login_name(self._environ)
+        alias = _first(settings, "hostkeyalias")
+        tokens = Connection(
+            host=host, address=address, port=found_port, user=found_user, key_alias=alias, home=self._home,
+            jumps=jumps or _first(settings, "proxyjump") or "", local_user=_login_name(self._environ),
+            unique=_first(settings, "controlpath"),
+        ).tokens()  # fmt: skip
         identities, named = self._identities(settings, tokens)
         strictness = (_first(settings, "stricthostkeychecking") or "ask").lower()
         is_jump = depth > 0
@@ -88,11 +86,12 @@ class _Resolver:
             identity_files=identities,
             identities_named=named,
             identities_only=_first(settings, "identitiesonly") in ("yes", "true"),
-            agent_socket=self._agent_socket(settings),
+            certificates=self._files(settings.get("certificatefile", ()), tokens),
+            agent_socket=self._agent_socket(settings, tokens),
             known_hosts=self._known_hosts(settings, tokens),
             ssh_command=shlex.join(self._words(address, user, port, jumps)),
             ssh_words=tuple(self._words(address, user, port, None if jump else jumps)),
-            key_alias=_first(settings, "hostkeyalias"),
+            key_alias=alias,
             accept_new=strictness == "accept-new",
             insecure=self._spec.insecure and not is_jump,
             check_was_off=strictness in ("no", "off", "false"),
@@ -104,6 +103,8 @@ class _Resolver:
             keepalive_s=keepalive_s,
             silence_s=silence_s,
             address_family=_first(settings, "addressfamily") or "any",
+            bind_address=_first(settings, "bindaddress"),
+            trusted_otherwise=_trusted_otherwise(settings),
         )
 
     def _ask(self, address: str, user: str | None, port: int | None, jumps: str | None) -> Settings:
@@ -116,7 +117,8 @@ class _Resolver:
                 [config] if config else [self._home / ".ssh/config", Path("/etc/ssh/ssh_config")],
                 address, home=self._home, warn=self._warn,
             )  # fmt: skip
-        command = [ssh, "-G", "-T"]
+        # A control path that is nothing but %C makes ssh tell what %C stands for: versions differ in that.
+        command = [ssh, "-G", "-T", "-o", "ControlPath=%C"]
         command += ["-F", str(config)] if config else []
         command += ["-l", user] if user else []
         command += ["-p", str(port)] if port else []
@@ -131,7 +133,8 @@ class _Resolver:
         except OSError as error:
             raise self._refusal(f"`ssh -G {address}` could not be run: {error}") from error
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip() or f"exit status {done.returncode}"
+            said = "\n".join(done.stderr.decode("utf-8", "replace").split("\r\n")).strip()
+            said = said or f"exit status {done.returncode}"
             raise self._refusal(f"`ssh -G {address}`: {said}")
         settings: dict[str, list[str]] = {}
         for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
@@ -142,7 +145,7 @@ class _Resolver:
     def _config_file(self) -> Path | None:
         """The file to name with -F. The user's own is left to the ssh client, which then reads the system's file too."""
         own = self._home / ".ssh" / "config"
-        path = own if self._spec.ssh_config is None else self._expand(str(self._spec.ssh_config), {})
+        path = own if self._spec.ssh_config is None else self._own(str(self._spec.ssh_config))
         if path != own:
             return path
         if self._home == Path(pwd.getpwuid(os.getuid()).pw_dir):
@@ -159,42 +162,42 @@ class _Resolver:
         words += ["-p", str(port)] if port else []
         words += ["-J", jumps] if jumps else []
         if self._spec.identity_file is not None:
-            words += ["-i", _literal(self._expand(str(self._spec.identity_file), {}))]
+            words += ["-i", _literal(self._own(str(self._spec.identity_file)))]
         if self._spec.known_hosts is not None:
-            known = self._expand(str(self._spec.known_hosts), {})
+            known = self._own(str(self._spec.known_hosts))
             words += ["-o", f"UserKnownHostsFile={_quoted(known)}"]
         return [*words, f"{user}@{address}" if user else address]
 
     def _identities(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[tuple[Path, ...], bool]:
         if self._spec.identity_file is not None:
-            return (self._expand(str(self._spec.identity_file), {}),), True
+            return (self._own(str(self._spec.identity_file)),), True
         values = [value for value in settings.get("identityfile", ()) if value.lower() != "none"]
         usual = [f"~/.ssh/{name}" for name in _DEFAULT_IDENTITIES]
         named = any(value not in usual for value in values)
-        return tuple(self._expand(value, tokens) for value in values or ([] if named else usual)), named
+        return self._files(values or ([] if named else usual), tokens), named
 
     def _known_hosts(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[Path, ...]:
         if self._spec.known_hosts is not None:
-            return (self._expand(str(self._spec.known_hosts), {}),)
+            return (self._own(str(self._spec.known_hosts)),)
         user = _paths(settings.get("userknownhostsfile", ("~/.ssh/known_hosts ~/.ssh/known_hosts2",)))
         everyone = _paths(
             settings.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",))
         )
-        return tuple(self._expand(path, tokens) for path in (*user, *everyone) if path.lower() != "none")
+        return self._files([*user, *everyone], tokens)
 
     def _revoked(self, settings: Settings, tokens: Mapping[str, str]) -> Path | None:
         path = _first(settings, "revokedhostkeys")
-        return self._expand(path, tokens) if path and path.lower() != "none" else None
+        return self._file(path, tokens) if path and path.lower() != "none" else None
 
-    def _agent_socket(self, settings: Settings) -> str | None:
+    def _agent_socket(self, settings: Settings, tokens: Mapping[str, str]) -> str | None:
         named = _first(settings, "identityagent")
         if named is None or named == "SSH_AUTH_SOCK":
             return self._environ.get("SSH_AUTH_SOCK")
         if named == "none":
             return None
-        if named.startswith("$"):
-            return self._environ.get(named[1:].strip("{}"))
-        return str(self._expand(named, {}))
+        if re.fullmatch(r"\$\w+", named):
+            return self._environ.get(named[1:])
+        return str(self._file(named, tokens))
 
     def _way(
         self, settings: Settings, jumps: str | None, tokens: Mapping[str, str], depth: int
@@ -204,6 +207,7 @@ class _Resolver:
         if chain and chain.lower() != "none":
             *before, last = [hop.strip() for hop in chain.split(",")]
             user, address, port = _split_hop(last)
+            user, address = self._filled(user, tokens), self._filled(address, tokens) or ""
             return self.target(
                 name=f"jump host {address}", address=address, user=user, port=port,
                 jumps=",".join(before) or None, depth=depth + 1,
@@ -220,12 +224,28 @@ class _Resolver:
                 raise self._refusal(
                     f"ProxyCommand: %{token} is not known, or holds characters that a shell would read"
                 )
-        return _fill(command, tokens)
+        return fill(command, tokens)
 
-    def _expand(self, path: str, tokens: Mapping[str, str]) -> Path:
-        path = re.sub(
-            r"\$\{(\w+)\}", lambda match: self._environ.get(match[1], match[0]), _fill(path, tokens)
-        )
+    def _filled(self, text: str | None, tokens: Mapping[str, str]) -> str | None:
+        """A part of a jump host's name. Nothing else than names may come out of it, as it goes on a command line again."""
+        try:
+            return fill(text, tokens) if text and "%" in text and not _is_zoned(text) else text
+        except UnknownToken as error:
+            raise self._refusal(f"ProxyJump: {error}") from error
+
+    def _files(self, paths: Sequence[str], tokens: Mapping[str, str]) -> tuple[Path, ...]:
+        return tuple(self._file(path, tokens) for path in paths if path.lower() != "none")
+
+    def _file(self, path: str, tokens: Mapping[str, str]) -> Path:
+        """A path of the ssh config."""
+        try:
+            return expand(path, tokens, self._environ, self._home)
+        except UnknownToken as error:
+            raise self._refusal(str(error)) from error
+
+    def _own(self, path: str) -> Path:
+        """A path of hosts.yaml, which has no tokens."""
+        path = re.sub(r"\$\{(\w+)\}", lambda match: self._environ.get(match[1], match[0]), path)
         if path == "~" or path.startswith("~/"):
             return self._home / path[2:]
         return Path(path).expanduser()
@@ -272,8 +292,16 @@ def _paths(values: Sequence[str]) -> list[str]:
     ]
 
 
-def _fill(text: str, tokens: Mapping[str, str]) -> str:
-    return re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), text)
+def _is_zoned(text: str) -> bool:
+    """An IPv6 address with its zone: no token stands there."""
+    return re.fullmatch(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*%[\w.-]+", text) is not None
+
+
+def _trusted_otherwise(settings: Settings) -> str | None:
+    """An option by which ssh may know a host key, and which only ssh follows."""
+    if (_first(settings, "knownhostscommand") or "none").lower() != "none":
+        return "KnownHostsCommand"
+    return "VerifyHostKeyDNS" if _first(settings, "verifyhostkeydns") in ("yes", "true") else None
 
 
 def _smart_card(settings: Settings) -> str | None:

@@ -68,6 +68,10 @@ def unknown_key(target: Target, shown: str) -> HostRefused:
     hint = f"run `{target.ssh_command}` once, compare the fingerprint with the host's, and accept it"
     if target.check_was_off:
         hint += "\n  (the ssh config's `StrictHostKeyChecking no` is not followed; `insecure: true` in hosts.yaml is)"
+    if target.trusted_otherwise:
+        hint += (
+            f"\n  (the ssh config's `{target.trusted_otherwise}` is followed only with `transport: openssh`)"
+        )
     return _refusal(target, f"unknown host key {shown}: nothing about {_pattern(target)} in {files}", hint)
 
 
@@ -133,6 +137,8 @@ def _check_certificate(
             target, f"the host certificate's authority {fingerprint(authority)} or key is revoked", None
         )
     if authority not in [entry.blob for entry in known.authorities(host, port)]:
+        if known.check(host, port, shown[1]).trust is Trust.KNOWN:
+            return  # as ssh does: a certificate of somebody unknown takes nothing from a key that is listed
         raise _refusal(
             target, f"the host certificate is signed by an unknown authority {fingerprint(authority)}", None
         )

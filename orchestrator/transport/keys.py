@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import io
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,12 +54,14 @@ class KeyStore:
     def candidates(self, target: Target, notes: list[str]) -> Iterator[Candidate]:
         """The keys to offer to a host, in order; lazily, so that nobody is asked for a passphrase that isn't needed.
 
-        Keys that were named come first (from the agent, if it holds them), then the agent's other keys unless
+        Certificates that were named come first, with their keys. Then keys that were named  (from the agent, if it holds them), then the agent's other keys unless
         `identities_only`, then the usual files. What could not be used is explained in `notes`.
         """
         held = self._agent_keys(target.agent_socket, notes)
         by_blob = {candidate.key.asbytes(): candidate for candidate in held}
         wanted = {path: public_blob(path) for path in target.identity_files}
+        for certificate in target.certificates:
+            yield from self._certified(certificate, by_blob, wanted, notes)
         offered: set[bytes] = set()
         if target.identities_named:
             for path, blob in wanted.items():
@@ -70,6 +74,33 @@ class KeyStore:
             paths = [path for path, blob in wanted.items() if blob not in by_blob and path.exists()]
             for path in sorted(paths, key=_is_encrypted):
                 yield from self._from_file(path, notes)
+
+    def _certified(
+        self,
+        certificate: Path,
+        held: Mapping[bytes, Candidate],
+        files: Mapping[Path, bytes | None],
+        notes: list[str],
+    ) -> list[Candidate]:
+        """The key that a certificate is for, with it."""
+        certified = public_blob(certificate)
+        if certified is None:
+            notes.append(f"{certificate}: no certificate that can be read")
+            return []
+        owners = [candidate for blob, candidate in held.items() if certifies(certified, blob)]
+        for path, blob in files.items():
+            if not owners and blob is not None and certifies(certified, blob):
+                owners = self._from_file(path, notes)[-1:]
+        if not owners:
+            notes.append(
+                f"{certificate}: neither the agent nor an identity file holds the key that it is for"
+            )
+            return []
+        try:
+            return [Candidate(_with(owners[0].key, certificate), str(certificate))]
+        except (paramiko.SSHException, ValueError, OSError, IndexError) as error:
+            notes.append(f"{certificate}: cannot be read: {error}")
+            return []
 
     def hold(self, path: Path, key: paramiko.PKey) -> None:
         """Let `path` stand for a key that exists in memory only."""
@@ -113,6 +144,7 @@ class KeyStore:
     def _load(self, path: Path, named: Path) -> list[Candidate] | str:
         try:
             text = path.read_text("utf-8")
+            open_to = path.stat()
         except FileNotFoundError:
             return (
                 f"{named}: the agent does not hold this key" if named != path else f"{path}: no such key file"
@@ -121,6 +153,8 @@ class KeyStore:
             return f"{path}: cannot be read: {error}"
         if (kind := _type_of(public_blob(path) or b"")).startswith("sk-"):
             return f"{path}: a key of a hardware token ({kind}), which only ssh speaks to: set `transport: openssh`"
+        if open_to.st_uid == os.getuid() and open_to.st_mode & 0o077:
+            return f"{path}: others can read or change this key (mode {open_to.st_mode & 0o777:o}), so that it is not used: chmod 600 {path}"
         encrypted = _is_encrypted(path)
         if encrypted and self._ask is None:
             return f"{path}: the key is encrypted; add it to the agent (ssh-add {path}) or set SSH_ASKPASS"
@@ -178,13 +212,27 @@ def _parse(path: Path, text: str, passphrase: str | None) -> list[Candidate] | s
         certificate = path.with_name(path.name + "-cert.pub")
         if not certificate.exists():
             return [Candidate(plain, str(path))]
-        certified = cls.from_private_key(io.StringIO(text), passphrase)
         try:
-            certified.load_certificate(str(certificate))
+            certified = _with(plain, certificate)
         except (paramiko.SSHException, ValueError, OSError, IndexError) as error:
             return [Candidate(plain, f"{path}, without {certificate.name}, which cannot be read: {error}")]
         return [Candidate(certified, str(certificate)), Candidate(plain, str(path))]
     return "wrong passphrase, or " + problem if passphrase else problem
+
+
+def _with(key: paramiko.PKey, certificate: Path) -> paramiko.PKey:
+    """The same key, which shows a certificate."""
+    certified = AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    certified.load_certificate(str(certificate))
+    return certified
+
+
+def certifies(certificate: bytes, key: bytes) -> bool:
+    """Whether a certificate is for this public key."""
+    kind, rest = _string(certificate)
+    key_kind, fields = _string(key)
+    _, certified = _string(rest)  # after a nonce
+    return kind.startswith(key_kind + b"-cert-v") and bool(fields) and certified.startswith(fields)
 
 
 def public_blob(path: Path) -> bytes | None:

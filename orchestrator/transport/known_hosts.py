@@ -76,8 +76,7 @@ class KnownHosts:
 
         As in OpenSSH, a line for the bare name also vouches for a key on another port, but never accuses it.
         """
-        name = host_pattern(host, port)
-        revoked = [e for e in self._entries if e.marker == "@revoked" and e.blob == blob and e.matches(name)]
+        revoked = [entry for entry in self._about(host, port, "@revoked") if entry.blob == blob]
         if revoked:
             return Finding(Trust.REVOKED, tuple(revoked))
         plain = self.keys_of(host, port)
@@ -96,8 +95,13 @@ class KnownHosts:
 
     def authorities(self, host: str, port: int) -> list[Entry]:
         """The `@cert-authority` lines about a host."""
-        name = host_pattern(host, port)
-        return [entry for entry in self._entries if entry.marker == "@cert-authority" and entry.matches(name)]
+        return self._about(host, port, "@cert-authority")
+
+    def _about(self, host: str, port: int, marker: str) -> list[Entry]:
+        """The lines with a marker, about the host on this port or on any: they name whole domains, without a port."""
+        names = {host_pattern(host, port), host_pattern(host, SSH_PORT)}
+        marked = (entry for entry in self._entries if entry.marker == marker)
+        return [entry for entry in marked if any(entry.matches(name) for name in names)]
 
     def is_revoked(self, blob: bytes) -> bool:
         """Whether any line revokes this key (asked of certificate authorities)."""

@@ -7,17 +7,17 @@ which nothing arrives any more for a live one. A `Link` has TCP_NODELAY and TCP_
 from __future__ import annotations
 
 import errno
+import re
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, Protocol
+from typing import Protocol
 
 from orchestrator.errors import HostUnreachable
+from orchestrator.transport.proxy_command import Command
 
 READ_AHEAD_BYTES = 256 * 1024
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None) if sys.platform == "linux" else None
@@ -57,8 +57,15 @@ class Link:
     """A socket-like object for paramiko. Reads ahead, so that a packet does not cost two system calls."""
 
     def __init__(
-        self, stream: Stream, *, quickack: bool = False, on_close: Callable[[], None] | None = None
+        self,
+        stream: Stream,
+        *,
+        quickack: bool = False,
+        on_close: Callable[[], None] | None = None,
+        command: Command | None = None,
     ) -> None:
+        """`command` is what the stream leads to, where that is a ProxyCommand."""
+        self.command = command
         self._stream = stream
         self._quickack = (
             stream if quickack and isinstance(stream, socket.socket) and _QUICKACK is not None else None
@@ -91,7 +98,10 @@ class Link:
                 self._check_silence()
                 raise
             except OSError as error:
+                self._listen_to_command()
                 raise LinkBroken(error.strerror or str(error)) from error
+            if not data:
+                self._listen_to_command()
             self._last_received = time.monotonic()
             if self._quickack is not None:
                 assert _QUICKACK is not None
@@ -113,6 +123,9 @@ class Link:
         except TimeoutError:
             self._check_silence()
             raise
+        except OSError:
+            self._listen_to_command()
+            raise
 
     def settimeout(self, timeout: float | None) -> None:
         """As `socket.settimeout`."""
@@ -129,13 +142,20 @@ class Link:
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise LinkBroken(f"not done within {self._allowed_s:g} s")
 
+    def _listen_to_command(self) -> None:
+        """A ProxyCommand whose end was seen, before the link is closed and it is stopped."""
+        if self.command is not None and not self._closed:
+            self.command.last_words()
+
     def _check_silence(self) -> None:
         if self._silence_s is not None and time.monotonic() - self._last_received > self._silence_s:
             raise LinkBroken(f"nothing came from the host for {self._silence_s:.0f} s")
 
 
-def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str = "any") -> Link:
-    """Connect over TCP, trying every address of `host` in turn. Raises `HostUnreachable` (steps `resolve`, `connect`)."""
+def tcp_link(
+    name: str, host: str, port: int, *, timeout_s: float, family: str = "any", source: str | None = None
+) -> Link:
+    """Connect over TCP (from the address `source` of this machine), trying every address of `host` in turn. Raises `HostUnreachable` (steps `resolve`, `connect`)."""
     addresses = _resolve(name, host, port, timeout_s, family)
     deadline = time.monotonic() + timeout_s
     problems = []
@@ -143,6 +163,8 @@ def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str =
         connection = socket.socket(kind, socket.SOCK_STREAM)
         connection.settimeout(max(1.0, (deadline - time.monotonic()) / untried))
         try:
+            if source is not None:
+                connection.bind(socket.getaddrinfo(source, None, kind, socket.SOCK_STREAM)[0][4])
             connection.connect(address)
         except OSError as error:
             connection.close()
@@ -151,7 +173,8 @@ def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str =
                 if isinstance(error, TimeoutError)
                 else error.strerror or error
             )
-            problems.append(f"{address[0]} port {address[1]}: {what}")
+            from_where = f" from {source}" if source is not None else ""
+            problems.append(f"{address[0]} port {address[1]}{from_where}: {what}")
             continue
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -162,33 +185,14 @@ def tcp_link(name: str, host: str, port: int, *, timeout_s: float, family: str =
 def command_link(name: str, command: str) -> Link:
     """Talk through a ProxyCommand of the user's own ssh config, run by a shell as `ssh` does."""
     ours, theirs = socket.socketpair()
-    said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the link
     try:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", f"exec {command}"],
-            stdin=theirs.fileno(),
-            stdout=theirs.fileno(),
-            stderr=said,
-            start_new_session=True,
-        )
+        running = Command(command, theirs)
     except OSError as error:
         ours.close()
-        said.close()
         raise HostUnreachable(name, f"ProxyCommand: {error}", step="connect") from error
     finally:
         theirs.close()
-
-    def end() -> None:
-        if process.poll() is None:
-            process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(5)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        said.close()
-
-    return Link(ours, on_close=end)
+    return Link(ours, on_close=running.end, command=running)
 
 
 def _resolve(
@@ -217,6 +221,8 @@ def _resolve(
     if problem or not found:
         reason = problem[0].strerror or problem[0] if problem else "no address"
         raise HostUnreachable(
-            name, f"{host}: {reason}", step="resolve", hint=f"is `address` of {name} in hosts.yaml right?"
-        )
+            name, f"{host}: {reason}", step="resolve",
+            hint=f"is `address` of {name} in hosts.yaml right?"
+            + (" A port has a line of its own: `port: …`" if re.fullmatch(r"[^:]+:\d+", host) else ""),
+        )  # fmt: skip
     return found

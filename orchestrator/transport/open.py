@@ -16,7 +16,7 @@ from orchestrator.errors import HostUnreachable
 from orchestrator.transport.base import Transport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
-from orchestrator.transport.openings import Openings
+from orchestrator.transport.openings import RETRY_FOR_S, Openings
 from orchestrator.transport.target import HostSpec, Target, Warn
 
 if TYPE_CHECKING:
@@ -42,10 +42,12 @@ class Connections:
         ask_passphrase: Callable[[Path], str | None] | None = None,
         warn: Warn | None = None,
         quiet: bool = False,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         """`ask_passphrase` is asked at most a few times for each encrypted key file; without it SSH_ASKPASS is, if set.
 
-        `quiet`: who has something to ask or to tell waits for `speak`."""
+        `quiet`: who has something to ask or to tell waits for `speak`. `retry_for_s`: how long a host that drops
+        connections is tried again."""
         self._environ = environ
         self._may_speak = threading.Event()
         self._closed = False
@@ -55,7 +57,7 @@ class Connections:
         self._warn = warn or (lambda message: None)
         self._warned: set[str] = set()
         self._lock = threading.RLock()
-        self._openings = Openings()
+        self._openings = Openings(retry_for_s=retry_for_s)
         self._transports: list[AnyTransport] = []
         self._jumps: dict[Target, SshTransport] = {}
         self._openssh_jumps: dict[Target, OpenSshTransport] = {}

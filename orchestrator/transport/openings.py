@@ -60,15 +60,16 @@ class Openings:
     """Gives turns to open connections, in the order they were asked for: `at_once` altogether, and fewer to an address
     that has dropped some. A wait for a jump host must come before the turn, not within it."""
 
-    def __init__(self, at_once: int = AT_ONCE) -> None:
+    def __init__(self, at_once: int = AT_ONCE, retry_for_s: float = RETRY_FOR_S) -> None:
         self._at_once = at_once
+        self._retry_for_s = retry_for_s
         self._changed = threading.Condition()
         self._waiting: list[tuple[object, str]] = []
         self._opening: Counter[str] = Counter()
         self._limits: dict[str, int] = {}
 
     def open(self, host: str, address: str, closing: threading.Event, attempt: Callable[[], T]) -> T:
-        """`attempt`, again while it raises `Dropped` (for `RETRY_FOR_S` after the first time, with pauses of random,
+        """`attempt`, again while it raises `Dropped` (for `retry_for_s` after the first time, with pauses of random,
         growing length). Raises `HostUnreachable` once `closing` is set."""
         try:
             return self._attempt(host, address, closing, attempt)
@@ -89,7 +90,7 @@ class Openings:
         from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
         from tenacity.nap import sleep_using_event
 
-        give_up_at = time.monotonic() + RETRY_FOR_S
+        give_up_at = time.monotonic() + self._retry_for_s
         before: list[Dropped] = [dropped]
 
         def too_long(_: RetryCallState) -> bool:
@@ -97,7 +98,7 @@ class Openings:
 
         for trial in Retrying(
             retry=retry_if_exception_type(Dropped), stop=too_long, reraise=True,
-            wait=wait_random_exponential(multiplier=0.25, max=5), sleep=sleep_using_event(closing),
+            wait=wait_random_exponential(multiplier=0.25, max=self._retry_for_s / 6), sleep=sleep_using_event(closing),
         ):  # fmt: skip
             with trial:
                 if before:

@@ -27,6 +27,8 @@ HANDSHAKE_TIMEOUT_S = 20.0
 LOGIN_TIMEOUT_S = 60.0
 """From then on: for a passphrase, and a touch of a hardware key."""
 EXIT_TIMEOUT_S = 5
+SAID_CHARS = 2000
+"""How much of what a ProxyCommand printed is told."""
 _POLL_S = 0.01
 
 # What ssh logs at its first level of debugging when a step begins; the last that is there tells the step that failed.
@@ -55,6 +57,8 @@ class Master:
         self.client = client
         self.socket = folder / f"s{number or ''}"
         self.log = folder / f"log{number or ''}"
+        self.said = folder / f"said{number or ''}"
+        """What a ProxyCommand prints; ssh itself writes to the log."""
         self.turns = Turns()
         self.starting = True
         """Until it listens, or has failed."""
@@ -103,10 +107,11 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
         "--",
         target.ssh_words[-1],
     ]
-    process = subprocess.Popen(
-        command, env=_asking(master.environ), start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    with master.said.open("wb") as said:
+        process = subprocess.Popen(
+            command, env=_asking(master.environ), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+        )  # fmt: skip
     try:
         timed_out = not _ended(process, master.log, target.connect_timeout_s + HANDSHAKE_TIMEOUT_S, closing)
     finally:
@@ -122,7 +127,7 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
         version = _SERVER_VERSION.search(log)
         master.turns.one_at_a_time = version is not None and closes_hastily(version[1])
         return
-    raise _failure(settings, log, timed_out)
+    raise _failure(settings, log, _text(master.said)[-SAID_CHARS:], timed_out)
 
 
 def _options(master: Master, settings: MasterSettings) -> list[str]:
@@ -144,7 +149,8 @@ def _options(master: Master, settings: MasterSettings) -> list[str]:
     if settings.through is not None:
         values["ProxyCommand"] = shlex.join(settings.through)
     named = [word for key, value in values.items() for word in ("-o", f"{key}={value}")]
-    return ["-M", "-N", "-T", "-a", "-x", "-S", str(master.socket), "-E", str(master.log), *named]
+    # -v too: without it, the standard error of a ProxyCommand behind a control socket goes nowhere.
+    return ["-v", "-M", "-N", "-T", "-a", "-x", "-S", str(master.socket), "-E", str(master.log), *named]
 
 
 def _asking(environ: Mapping[str, str]) -> dict[str, str]:
@@ -190,7 +196,7 @@ def step_of(log: str) -> str:
 
 def words_of(log: str) -> str:
     """What an `ssh` said to a person: its log without debugging lines."""
-    lines = [line.strip() for line in log.splitlines()]
+    lines = [line.strip().strip("@").strip() for line in log.splitlines()]  # warnings stand in frames of @
     said = [
         line
         for line in lines
@@ -200,7 +206,9 @@ def words_of(log: str) -> str:
     return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in said[-12:])
 
 
-def _failure(settings: MasterSettings, log: str, timed_out: bool) -> HostUnreachable | HostRefused:
+def _failure(
+    settings: MasterSettings, log: str, printed: str, timed_out: bool
+) -> HostUnreachable | HostRefused:
     target = settings.target
     step, said = step_of(log), words_of(log)
     said = said or ("no answer in time" if timed_out else "ssh gave no reason")
@@ -215,6 +223,11 @@ def _failure(settings: MasterSettings, log: str, timed_out: bool) -> HostUnreach
         missing = [path for path in target.identity_files if target.identities_named and not path.exists()]
         said += "".join(f"\n  {path}: no such key file" for path in missing)
         return HostRefused(target.name, said, step=step, hint=hint)
+    if step in ("connect", "banner") and target.proxy_command is not None:
+        return Dropped(
+            target.name, f"the ProxyCommand ended: {words_of(printed) or said}", step="connect",
+            hint="does the ProxyCommand of the ssh config work by itself?",
+        )  # fmt: skip
     if step == "banner" and settings.through is None and "Connection timed out" not in said:
         return Dropped(
             target.name, f"the host closed the connection before it said who it is ({said})", step=step,

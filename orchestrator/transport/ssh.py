@@ -147,9 +147,10 @@ class SshTransport:
         except Exception as error:
             # Whatever paramiko's reading thread stumbled over in what the host sent is raised here, of any type.
             session = opened[0] if opened else None
+            failure = self._failed(session, error, link)
             connection.client.close()
             link.close()
-            raise self._failed(session, error) from error
+            raise failure from error
         finally:
             with self._lock:
                 self._opening.discard(link)
@@ -177,10 +178,19 @@ class SshTransport:
             target.port,
             timeout_s=target.connect_timeout_s,
             family=target.address_family,
+            source=target.bind_address,
         )
 
-    def _failed(self, session: Session | None, error: BaseException) -> HostUnreachable:
+    def _failed(self, session: Session | None, error: BaseException, link: Link) -> HostUnreachable:
         step = session.step if session is not None else "connect"
+        if step == "banner" and link.command is not None and (said := link.command.last_words()):
+            kind = HostUnreachable if link.command.cannot_run else Dropped
+            return kind(
+                self.host,
+                said,
+                step="connect",
+                hint="does the ProxyCommand of the ssh config work by itself?",
+            )
         reason = (
             (session.farewell if session is not None else None)
             or plain(str(error))

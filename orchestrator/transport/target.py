@@ -92,6 +92,12 @@ class Target:
     proxy_command: str | None = None
     connect_timeout_s: float = 15.0
     address_family: str = "any"
+    bind_address: str | None = None
+    """The address of this machine to connect from."""
+    certificates: tuple[Path, ...] = ()
+    """Certificates that the ssh config names; their keys are in the agent or among the identity files."""
+    trusted_otherwise: str | None = None
+    """An option of the ssh config by which ssh may know the host's key, and farbench does not."""
     keepalive_s: float = KEEPALIVE_S
     silence_s: float = SILENCE_S
 
