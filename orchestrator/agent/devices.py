@@ -14,6 +14,7 @@ import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import nvml, procs, smi
+from .exits import ended
 
 Device = Dict[str, Any]
 """{"uuid", "index", "name", "compute_capability", "kind": "gpu" | "cpu"}"""
@@ -173,7 +174,7 @@ def _ask_nvml(
     try:
         answer = json.loads(done.stdout.splitlines()[-1])  # a preloaded library may print before
     except (ValueError, IndexError):
-        return None, f"asking it ended with exit code {done.code}: {done.stderr.strip()[-300:]}"
+        return None, f"asking it {ended(done.code)}: {done.stderr.strip()[-300:]}"
     if isinstance(answer, list):
         return answer, None
     if answer["code"] == nvml.LIBRARY_NOT_FOUND:

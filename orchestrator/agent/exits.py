@@ -22,6 +22,11 @@ def describe(returncode: int) -> str:
         return f"killed by signal {-returncode}"
 
 
+def ended(returncode: int) -> str:
+    """The same as a predicate: `ended with exit code 1`, `was killed by signal 11 (SIGSEGV)`."""
+    return f"ended with {describe(returncode)}" if returncode >= 0 else f"was {describe(returncode)}"
+
+
 def raised(log_tail: str) -> Optional[str]:
     """The exception that a log's last traceback ends with (`ModuleNotFoundError: No module named 'x'`), or None."""
     _, found, after = log_tail.rpartition("Traceback (most recent call last):")

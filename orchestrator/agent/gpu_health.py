@@ -12,8 +12,11 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from . import procs, smi
+from .exits import describe
 from .nvml import EVENT_REASONS
 
+_FAULT = re.compile(r"\[(?!N/A|Not Supported|Not Found|Insufficient Permissions|Unknown Field)[^\]]+\]|ERR!")
+"""What stands in place of a value where the GPU cannot be asked: `[GPU is lost]`, `[Unknown Error]`."""
 _UNKNOWN_FIELD = re.compile(r'Field "([^"]+)" is not a valid field')
 
 
@@ -97,15 +100,18 @@ def _gpus(program: str, environ: Mapping[str, str], deadline: float) -> List[Dic
         fields = left
     if code:
         raise smi.SmiError(
-            f"nvidia-smi failed (exit {code}): {' '.join(said.split())[:300] or 'it said nothing'}"
+            f"nvidia-smi failed ({f'exit {code}' if code >= 0 else describe(code)}): {' '.join(said.split())[:300] or 'it said nothing'}"
         )
     found = []
     for line in said.splitlines():
         cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
         if len(cells) != len(fields):
             continue
-        gpu: Dict[str, Any] = {key: None for _, key, _ in _FIELDS}
-        for (_, key, read), cell in zip(fields, cells):
+        gpu: Dict[str, Any] = {**{key: None for _, key, _ in _FIELDS}, "faults": []}
+        for (field, key, read), cell in zip(fields, cells):
+            if _FAULT.fullmatch(cell):
+                gpu["faults"].append(f"{field}: {cell.strip('[]')}")
+                continue
             value = read(cell)
             gpu[key] = gpu[key] if value is None else value
         if gpu["uuid"] is not None:

@@ -8,6 +8,7 @@ import shutil
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from . import procs
+from .exits import describe
 from .nvml import LIBRARY_VARIABLE
 
 _FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib", "/run/current-system/sw/bin")
@@ -154,7 +155,9 @@ def _text(argv: List[str], environ: Mapping[str, str], timeout_s: float) -> str:
     if done.code != 0 and "is not a valid field" in said:
         raise _UnknownField(said[:300])
     if done.code != 0:
-        raise SmiError(f"nvidia-smi failed (exit {done.code}): {said[:300] or 'it said nothing'}")
+        raise SmiError(
+            f"nvidia-smi failed ({f'exit {done.code}' if done.code >= 0 else describe(done.code)}): {said[:300] or 'it said nothing'}"
+        )
     if "No devices were found" in said:
         return ""
     return done.stdout

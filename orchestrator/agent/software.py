@@ -11,6 +11,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import procs
+from .exits import ended
 from .wire import native, portable
 
 # Runs under the payloads' interpreter. A library's version comes from its metadata, and the CUDA that torch was built
@@ -106,12 +107,11 @@ def _answer(argv: List[str], arguments: List[str], environ: Mapping[str, str], t
         raise _NoAnswer(f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}") from None
     found = re.search(f"^.*?{marker}(.*)$", done.stdout, re.MULTILINE)
     if found is not None:
-        return json.loads(found.group(1))
-    how = (
-        f"did not answer within {timeout_s:.1f} s"
-        if done.code is None
-        else f"ended with exit code {done.code}"
-    )
+        try:
+            return json.loads(found.group(1))
+        except (ValueError, RecursionError):
+            raise _NoAnswer(f"{argv[0]} answered something that makes no sense") from None
+    how = f"did not answer within {timeout_s:.1f} s" if done.code is None else ended(done.code)
     said = " ".join(done.stderr.split())[-300:]
     raise _NoAnswer(f"{argv[0]} {how}{': ' if said else ''}{said}")
 

@@ -31,6 +31,10 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "host": ("shell", "logout", "load"), "workdir": ("workdir", "space"), "tmp": ("tmp",), "gpus": gpus.NAMES, "software": libraries.NAMES,
 }  # fmt: skip
 """The checks that each group of the host's facts answers."""
+_ALOUD = {
+    "workdir": "does its file system hang", "devices": "does the driver hang",
+    "payload python": "does starting it, or `activate:`, hang",
+}  # fmt: skip
 ORDER = (
     *reach.STEPS, "env", "python", "round trip", "clock", "shell", "logout", "load", "workdir", "space", "tmp",
     *gpus.NAMES, *libraries.NAMES,
@@ -105,7 +109,7 @@ class _Examination:
         late = self._ended is None and self._greeted
         why = f"not known within {self._limit_s:.0f} s" if late else "the host was not reached"
         for name in (*AFTER_LOGIN, *gpus.NAMES, *libraries.NAMES):
-            known.setdefault(name, skipped(name, why))
+            known.setdefault(name, _unknown(name, why, self.spec.name) if late else skipped(name, why))
         checks = [known[name] for name in ORDER if name in known]
         elapsed_s = (self._ended or time.monotonic()) - self._started
         return HostHealth(self.spec.name, checks, min(elapsed_s, self._limit_s) if late else elapsed_s)
@@ -169,7 +173,7 @@ class _Examination:
     def _judge(self, group: str, facts: Any, error: Any, exchange: Exchange) -> None:
         names = GROUPS.get(group, ())
         if not isinstance(facts, dict):
-            self._say([skipped(name, printable(str(error), 200)) for name in names])
+            self._say([_unknown(name, printable(str(error), 200), self.spec.name) for name in names])
             return
         facts = _inert(facts)
         try:
@@ -186,14 +190,17 @@ class _Examination:
             elif group == "software":
                 self._software = facts
                 self._say_software()
-        except (KeyError, TypeError, ValueError, AttributeError) as broken:
-            # A host is outside: what it says may be anything.
-            self._say([warning(name, f"its answer makes no sense: {broken!r}"[:200]) for name in names])
+        except Exception as broken:  # noqa: BLE001 - a host is outside: what it says may be anything
+            self._say(_nonsense(names, broken))
 
     def _say_software(self) -> None:
         """The fit of the software depends on the GPUs: judged again when these are known."""
-        if self._software is not None:
+        if self._software is None:
+            return
+        try:
             self._say(libraries.judge_software(self._software, self._gpus, self.spec.name))
+        except Exception as broken:  # noqa: BLE001 - the same; the GPUs' own answer may be right
+            self._say(_nonsense(libraries.NAMES, broken))
 
 
 class _Clock:
@@ -229,6 +236,17 @@ class _Clock:
         text = f"{trip_s * 1000:.1f} ms"
         slow = warning("round trip", text, "a slow link: it costs time at the start of a run, never accuracy")
         return [slow if trip_s > SLOW_S else ok("round trip", text), clock_check(offset_s, trip_s / 2)]
+
+
+def _nonsense(names: Sequence[str], broken: Exception) -> list[Check]:
+    return [warning(name, f"its answer makes no sense: {broken!r}"[:200]) for name in names]
+
+
+def _unknown(name: str, why: str, host: str) -> Check:
+    """A check without an answer. The first of each group is told aloud, so that silence is not taken for health."""
+    if name not in _ALOUD:
+        return skipped(name, why)
+    return warning(name, why, f"{_ALOUD[name]}? Ask this host alone: farbench doctor {host}")
 
 
 def _inert(value: Any) -> Any:

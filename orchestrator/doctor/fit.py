@@ -50,6 +50,11 @@ def parsed(version: str) -> Version:
     return tuple(int(number) for number in re.findall(r"\d+", version.split("+")[0]))
 
 
+def major(version: str) -> int:
+    """The first number of a version; 0 where there is none."""
+    return (parsed(version) or (0,))[0]
+
+
 def build_of(distribution: str, version: str) -> Build | None:
     """The row of a release, or None when it is in no row."""
     for build in BUILDS:
@@ -73,7 +78,7 @@ def misfit(distribution: str, version: str, torch: str | None, torch_cuda: str |
             "interfaces differ (it would fail with an undefined symbol)"
         )
     cuda = cuda_major(version) or build.cuda
-    if torch_cuda is not None and parsed(torch_cuda)[0] != cuda:
+    if torch_cuda is not None and parsed(torch_cuda)[:1] not in ((), (cuda,)):
         return f"{distribution} {version} is built for CUDA {cuda}, and torch {torch} for CUDA {torch_cuda}"
     return None
 
@@ -97,8 +102,8 @@ def cuda_major(version: str) -> int | None:
 
 def driver_too_old(driver: str, torch_cuda: str) -> str | None:
     """The driver that this CUDA needs, when the present one is older; else None."""
-    needed = OLDEST_DRIVER.get(parsed(torch_cuda)[0])
-    if needed is None or parsed(driver)[: len(needed)] >= needed:
+    needed = OLDEST_DRIVER.get(major(torch_cuda))
+    if needed is None or not parsed(driver) or parsed(driver)[: len(needed)] >= needed:
         return None
     return ".".join(map(str, needed))
 
@@ -106,4 +111,8 @@ def driver_too_old(driver: str, torch_cuda: str) -> str | None:
 def cuda_too_old(cuda: str, capability: str) -> str | None:
     """The CUDA that a compute capability needs, when `cuda` is older; else None."""
     needed = OLDEST_CUDA.get(capability)
-    return None if needed is None or parsed(cuda)[:2] >= needed else ".".join(map(str, needed))
+    return (
+        None
+        if needed is None or not parsed(cuda) or parsed(cuda)[:2] >= needed
+        else ".".join(map(str, needed))
+    )

@@ -31,6 +31,8 @@ def judge_gpus(facts: Mapping[str, Any]) -> list[Check]:
     if not devices:
         found = "; ".join(problems) or "no device"
         fix = "does `nvidia-smi` work on the host? After a driver update it needs a reboot"
+        if "is in MIG mode and has no slices" in found:
+            fix = "make slices (sudo nvidia-smi mig -cgi PROFILE -C), or leave MIG mode (sudo nvidia-smi -mig 0)"
         return [failed("devices", found, fix, blocking=True), *_nothing("no device")]
     counted = Counter(f"{device['name']}" for device in devices)
     listed = ", ".join(f"{count} × {name}" for name, count in counted.items())
@@ -58,7 +60,7 @@ def _is_used(gpu: Gpu, devices: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _driver(gpus: Sequence[Gpu]) -> Check:
-    versions = sorted({str(gpu["driver"]) for gpu in gpus})
+    versions = sorted({str(gpu["driver"] or "unknown") for gpu in gpus})
     capabilities = sorted({str(gpu["compute_capability"]) for gpu in gpus if gpu["compute_capability"]})
     return ok("driver", f"{', '.join(versions)}; compute capability {', '.join(capabilities) or 'unknown'}")
 
@@ -78,6 +80,12 @@ def _settings(gpus: Sequence[Gpu]) -> Check:
         "compute mode Prohibited: nothing may run there",
         "sudo nvidia-smi -c DEFAULT",
     )
+    mute = [gpu for gpu in gpus if gpu.get("faults")]
+    faults = sorted({str(fault) for gpu in mute for fault in gpu["faults"]})
+    add(
+        State.WARNING, mute, f"the driver tells an error instead of values ({'; '.join(faults)[:200]})",
+        "`sudo dmesg | grep -i xid` says what happened; reset the GPU (sudo nvidia-smi --gpu-reset) or reboot",
+    )  # fmt: skip
     broken = [gpu for gpu in gpus if (gpu["ecc_errors"] or 0) > 0]
     add(
         State.WARNING, broken, "uncorrected ECC errors since the driver was loaded",

@@ -19,9 +19,12 @@ def judge_software(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], 
     """All five. `gpus` are the health facts of the GPUs, empty on a host without."""
     interpreter = facts.get("interpreter")
     if not interpreter:
+        problem = str(facts.get("problem"))
         fix = f"name an interpreter with `python:` in hosts.yaml, or make one: farbench setup {host} --profile …"
+        if problem.startswith("`activate`"):
+            fix = "mend `activate:` in hosts.yaml: /bin/sh runs it, which knows `.` but not `source`"
         return [
-            failed("payload python", str(facts.get("problem")), fix, blocking=True),
+            failed("payload python", problem, fix, blocking=True),
             *(skipped(name, "no payload interpreter") for name in NAMES[1:]),
         ]
     versions: Mapping[str, str] = interpreter["distributions"]
@@ -59,7 +62,8 @@ def _torch(
         needed = fit.driver_too_old(str(gpu["driver"] or "999"), cuda)
         if needed is not None:
             told = f"{text} needs driver {needed} or later, and {gpu['driver']} is loaded"
-            fix = f"update the driver, or install a torch for CUDA {fit.parsed(cuda)[0] - 1} (farbench setup {host})"
+            fix = f"update the driver, or install a torch for CUDA {fit.major(cuda) - 1}"
+            fix += f" (farbench setup {host} --profile fp4-sgl)" if fit.major(cuda) == 13 else ""
             if compat:
                 return warning(
                     "torch", f"{told}; the host has CUDA's forward compatibility libraries, which may do", fix
@@ -149,11 +153,11 @@ def _compiler(
     text = f"nvcc {version or 'of unknown version'} ({nvcc['path']})"
     if version is None:
         return warning("cuda compiler", text, "does `nvcc --version` work on the host?")
-    if cuda is not None and fit.parsed(version)[0] != fit.parsed(cuda)[0]:
+    if cuda is not None and fit.major(version) != fit.major(cuda):
         return warning(
             "cuda compiler",
             f"{text}, and torch is built for CUDA {cuda}: what they build does not go together",
-            f"set CUDA_HOME in the host's `env:` to a CUDA {fit.parsed(cuda)[0]} toolkit",
+            f"set CUDA_HOME in the host's `env:` to a CUDA {fit.major(cuda)} toolkit",
         )
     for gpu in gpus:
         needed = fit.cuda_too_old(version, str(gpu["compute_capability"]))

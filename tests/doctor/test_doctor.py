@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -142,6 +143,55 @@ def test_a_broken_driver_says_what_it_says(gpu_host: GpuHost) -> None:
     assert done.code == 3
     assert "Driver/library version mismatch" in checks["devices"]["found"]
     assert "\x1b" not in done.stdout + gpu_host.laptop.farbench("doctor").stdout
+
+
+@pytest.mark.parametrize("said", ["[GPU is lost]", "ERR!"])
+def test_a_gpu_that_tells_an_error_instead_of_values(said: str, gpu_host: GpuHost) -> None:
+    gpu_host.gpus({**HEALTHY, "temperature.gpu": said, "driver_version": said, "power.draw": "[N/A]"})
+    gpu_host.installed("13.0", torch="2.11.0")
+    _, checks = gpu_host.doctor()
+    assert checks["gpu settings"]["state"] == "warning"
+    assert f"temperature.gpu: {said.strip('[]')}" in checks["gpu settings"]["found"]
+    assert "power.draw" not in checks["gpu settings"]["found"]
+    assert "dmesg" in checks["gpu settings"]["fix"]
+    assert checks["driver"]["found"].startswith("unknown;")
+    assert checks["torch"]["state"] == "ok"
+
+
+def test_a_gpu_in_mig_mode_without_slices(gpu_host: GpuHost) -> None:
+    gpu_host.script(
+        "nvidia-smi",
+        '#!/bin/sh\ncase "$*" in *-L*) echo "GPU 0: NVIDIA H200 (UUID: GPU-aaaa)";;\n'
+        '*) echo "0, GPU-aaaa, 00000000:01:00.0, Enabled, 9.0, NVIDIA H200";; esac\n',
+    )
+    done, checks = gpu_host.doctor()
+    assert done.code == 3
+    assert checks["devices"]["found"] == "GPU 0 (GPU-aaaa) is in MIG mode and has no slices"
+    assert "nvidia-smi mig -cgi" in checks["devices"]["fix"]
+
+
+def test_a_tool_that_dies_of_a_signal(gpu_host: GpuHost) -> None:
+    gpu_host.script("nvidia-smi", "#!/bin/sh\nkill -SEGV $$\n")
+    _, checks = gpu_host.doctor()
+    assert "killed by signal 11 (SIGSEGV)" in checks["devices"]["found"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '"[" * 100000',
+        '\'{"distributions": {"torch": "x", "sgl-kernel": "0.3.21"}, "torch_cuda": "x", "version": [1], "path": 2, "setup": []}\'',
+        "'7'",
+    ],
+)
+def test_an_interpreter_that_answers_nonsense_holds_nothing_else_up(answer: str, gpu_host: GpuHost) -> None:
+    gpu_host.script("python", f"#!{sys.executable}\nimport sys\nprint(sys.argv[3] + {answer})\n")
+    gpu_host.laptop.hosts(gpu_host.server, env=gpu_host.environ, python=str(gpu_host.bin / "python"))
+    done, checks = gpu_host.doctor()
+    assert "Traceback" not in done.stderr
+    assert checks["payload python"]["state"] != "skipped"
+    assert checks["workdir"]["state"] == "ok"
+    assert checks["devices"]["state"] == "ok"
 
 
 def test_devices_that_do_not_exist(gpu_host: GpuHost) -> None:

@@ -40,6 +40,19 @@ def verdict(facts: dict[str, Any], name: str, *gpus: dict[str, Any]) -> tuple[st
     return check.state.value, check.found
 
 
+def test_a_torch_that_is_too_new_for_the_driver_names_a_whole_command() -> None:
+    old = [gpu(driver="535.104.05")]
+    (check, *_) = judge_software(software({"torch": "2.11.0"}, "13.0"), old, "h")[1:]
+    assert check.fix == (
+        "update the driver, or install a torch for CUDA 12 (farbench setup h --profile fp4-sgl)"
+    )
+
+
+def test_an_activation_that_fails_is_what_is_to_be_mended() -> None:
+    facts = {"interpreter": None, "problem": "`activate`: /bin/sh ended with exit code 1"}
+    assert (judge_software(facts, [], "h")[0].fix or "").startswith("mend `activate:`")
+
+
 @pytest.mark.parametrize(
     ("name", "version", "torch", "cuda", "fits"),
     [
@@ -92,6 +105,10 @@ def test_only_the_last_releases_with_it_have_the_fp4_gemm() -> None:
         (software({"torch": "2.11.0"}, "13.0"), "cuda compiler", [], "warning", "does not go together"),
         (software({}, nvcc={"path": "/n", "version": "12.4"}), "cuda compiler", [gpu("12.0")], "warning", "needs 12.8"),
         (software({}, cxx=None), "cuda compiler", [], "warning", "no C++ compiler"),
+        (software({"torch": "x", "sgl-kernel": "0.3.21"}, "x"), "torch", [gpu()], "ok", "x (CUDA x)"),
+        (software({"torch": "2.9.1", "sgl-kernel": "0.3.21"}, "."), "sgl_kernel", [gpu()], "ok", "built for torch 2.9"),
+        (software({"torch": "2.9.1"}), "torch", [gpu(driver="ERR!")], "ok", "2.9.1"),
+        (software({"torch": "2.9.1"}, nvcc={"path": "/n", "version": "?"}), "cuda compiler", [gpu("12.0")], "warning", "nvcc ?"),
     ],
 )  # fmt: skip
 def test_software(facts: dict[str, Any], name: str, gpus: list[Any], state: str, words: str) -> None:
