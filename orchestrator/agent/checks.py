@@ -39,7 +39,7 @@ def examine(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     groups: Dict[str, Callable[[], Dict[str, Any]]] = {
         "host": lambda: _host(),
         "workdir": lambda: _folder(workdir),
-        "tmp": lambda: _folder(tempfile.gettempdir()),
+        "tmp": lambda: _folder(_temporary(environ)),
         "gpus": lambda: _gpus(command.get("devices", "all"), environ, workdir, budget_s - 1.0),
         "software": lambda: software.look(
             command.get("python"),
@@ -117,7 +117,11 @@ def _folder(path: str) -> Dict[str, Any]:
     """What can be done in a folder: {"path", "mode", "owner", "filesystem", "free_bytes", "free_inodes", "size_bytes",
     "write_error", "exec_error"}"""
     facts: Dict[str, Any] = {"path": portable(path), "write_error": None, "exec_error": None}
-    entry, room = os.stat(path), os.statvfs(path)
+    try:
+        entry, room = os.stat(path), os.statvfs(path)
+    except OSError as error:
+        facts["write_error"] = error.strerror or str(error)
+        return facts
     facts["mode"] = entry.st_mode & 0o7777
     facts["owner"] = entry.st_uid
     facts["filesystem"] = _filesystem(path)
@@ -136,7 +140,7 @@ def _folder(path: str) -> Dict[str, Any]:
             os.fchmod(fd, 0o700)
         finally:
             os.close(fd)
-        facts["exec_error"] = _exec_error(program)
+        facts["exec_error"] = exec_error(program)
     except OSError as error:
         facts["write_error"] = error.strerror or str(error)
     finally:
@@ -144,7 +148,14 @@ def _folder(path: str) -> Dict[str, Any]:
     return facts
 
 
-def _exec_error(program: str) -> Optional[str]:
+def _temporary(environ: Mapping[str, str]) -> str:
+    """Where a payload puts temporary files: what the host's `env:` says counts, even if there is no such folder."""
+    named = next((environ[name] for name in ("TMPDIR", "TEMP", "TMP") if environ.get(name)), None)
+    return named or tempfile.gettempdir()
+
+
+def exec_error(program: str) -> Optional[str]:
+    """Why a program cannot be run, or None."""
     for _ in range(_BUSY_TRIES):
         try:
             code = subprocess.call([program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -13,7 +13,9 @@ from typing import Any, List, Mapping
 
 from . import environments, installers
 from .channel import Channel
+from .checks import exec_error
 from .environments import EnvironmentPaths
+from .paths import write_file
 from .spawning import die_with_parent
 from .wire import finite, portable
 
@@ -76,6 +78,7 @@ def _build(
         [str(url) for url in command.get("extra_indexes") or ()],
         offline=wheels is not None,
     )
+    _try_out(paths)
     build = os.path.join(paths.builds, f"{str(command['digest'])[:12]}-{time.time_ns():x}")
     try:
         chosen = installers.plan(paths, build, command, wheels, os.environ)
@@ -96,6 +99,19 @@ def _build(
         "offline": wheels is not None,
     }
     return environments.finish(paths, build, facts)
+
+
+def _try_out(paths: EnvironmentPaths) -> None:
+    """An environment is no good where no program may be run. Raises `Failed`, OSError."""
+    program = os.path.join(paths.tmp, "program")
+    write_file(program, b"#!/bin/sh\nexit 0\n")
+    os.chmod(program, 0o700)
+    why = exec_error(program)
+    if why is not None:
+        raise Failed(
+            "try the folder", portable(paths.root), f"programs cannot be run there ({why}): mounted noexec?",
+            "set `workdir:` to a folder on a file system without noexec",
+        )  # fmt: skip
 
 
 def _lay_out_wheels(paths: EnvironmentPaths, cache: str, wheels: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from orchestrator.transport.target import Target
 
 from . import gpus, host, libraries, reach
 from .cheap import clock_check, python_check
-from .check import Check, HostHealth, failed, ok, skipped, warning
+from .check import Check, HostHealth, State, failed, ok, skipped, warning
 
 LIMIT_S = 10.0
 PINGS = 3
@@ -140,7 +140,7 @@ class _Examination:
             self._say([ok("exec", "/bin/sh"), python_check(hello)])
             self._listen(exchange, hello)
         except HostError as error:
-            self._say([failed("exec", error.bare_message, error.hint, blocking=True)])
+            self._say([check for check in reach.not_started(error) if check.state is State.FAILED])
         finally:
             exchange.close()
 

@@ -16,7 +16,7 @@ from orchestrator.errors import HostUnreachable
 from orchestrator.transport.base import Transport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
-from orchestrator.transport.openings import RETRY_FOR_S, Openings
+from orchestrator.transport.openings import Openings
 from orchestrator.transport.target import HostSpec, Target, Warn
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Connections:
         ask_passphrase: Callable[[Path], str | None] | None = None,
         warn: Warn | None = None,
         quiet: bool = False,
-        retry_for_s: float = RETRY_FOR_S,
+        retry_for_s: float | None = None,
     ) -> None:
         """`ask_passphrase` is asked at most a few times for each encrypted key file; without it SSH_ASKPASS is, if set.
 

@@ -60,9 +60,9 @@ class Openings:
     """Gives turns to open connections, in the order they were asked for: `at_once` altogether, and fewer to an address
     that has dropped some. A wait for a jump host must come before the turn, not within it."""
 
-    def __init__(self, at_once: int = AT_ONCE, retry_for_s: float = RETRY_FOR_S) -> None:
+    def __init__(self, at_once: int = AT_ONCE, retry_for_s: float | None = None) -> None:
         self._at_once = at_once
-        self._retry_for_s = retry_for_s
+        self._retry_for_s = RETRY_FOR_S if retry_for_s is None else retry_for_s
         self._changed = threading.Condition()
         self._waiting: list[tuple[object, str]] = []
         self._opening: Counter[str] = Counter()

@@ -57,7 +57,7 @@ class Master:
         self.client = client
         self.socket = folder / f"s{number or ''}"
         self.log = folder / f"log{number or ''}"
-        self.said = folder / f"said{number or ''}"
+        self.said = folder / f"printed{number or ''}"
         """What a ProxyCommand prints; ssh itself writes to the log."""
         self.turns = Turns()
         self.starting = True

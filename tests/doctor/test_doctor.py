@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Laptop
+from tests.support.places import Place, namespaces_work
 from tests.support.sshd import Sshd, make_key
 
 from .conftest import HEALTHY, GpuHost
 
+Make = Callable[..., Sshd]
 FIT = {"torch": "2.9.1", "sgl_kernel": "0.3.21", "flashinfer_python": "0.7.4", "flashinfer_cubin": "0.7.4"}
 
 
@@ -192,6 +194,36 @@ def test_an_interpreter_that_answers_nonsense_holds_nothing_else_up(answer: str,
     assert checks["payload python"]["state"] != "skipped"
     assert checks["workdir"]["state"] == "ok"
     assert checks["devices"]["state"] == "ok"
+
+
+def test_the_temporary_folder_is_the_one_that_payloads_get(gpu_host: GpuHost) -> None:
+    mine = gpu_host.server.folder / "scratch"
+    mine.mkdir()
+    gpu_host.laptop.hosts(gpu_host.server, env={**gpu_host.environ, "TMPDIR": str(mine)})
+    _, checks = gpu_host.doctor()
+    assert checks["tmp"]["found"].startswith(f"{mine}, ")
+    mine.rmdir()
+    _, checks = gpu_host.doctor()
+    assert (checks["tmp"]["state"], checks["tmp"]["found"]) == (
+        "failed",
+        f"{mine}: No such file or directory",
+    )
+
+
+def test_a_disk_too_full_for_the_agent_is_the_work_folders_fault(
+    laptop: Laptop, make_sshd: Make, tmp_path: Path
+) -> None:
+    full = tmp_path / "full"
+    full.mkdir()
+    place = Place(tmp_path, [f"mount -t tmpfs -o size=64k tmpfs '{full}'"]) if namespaces_work() else None
+    server = make_sshd(shell=place.shell if place is not None else "/bin/bash")
+    laptop.hosts(server, workdir=str(full) if place is not None else "/dev/null/work")
+    done = laptop.farbench("doctor", "--json")
+    if place is not None:
+        place.close()
+    (failed,) = [c for c in done.json()["hosts"]["h1"]["checks"] if c["state"] == "failed"]
+    assert failed["name"] == "workdir"
+    assert ("No space left on device" if place is not None else "Not a directory") in failed["found"]
 
 
 def test_devices_that_do_not_exist(gpu_host: GpuHost) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.environments import PROFILES
 from tests.e2e.conftest import Laptop, wait_for
+from tests.support.places import Place, namespaces_work
 from tests.support.sshd import Sshd
 
 from .conftest import make_wheel
@@ -283,3 +284,28 @@ def test_every_profile_pins_a_pair_that_fits() -> None:
             assert build_of(distribution, pins[distribution]) is not None
             assert misfit(distribution, pins[distribution], pins["torch"], cuda[name]) is None
     assert (pinned["fp4-sgl"]["torch"], pinned["fp4-sgl"]["sgl-kernel"]) == ("2.9.1", "0.3.21")
+
+
+def test_a_work_folder_without_programs_is_refused_before_anything_is_installed(
+    laptop: Laptop, make_sshd: Callable[..., Sshd], wheelhouse: Path, tmp_path: Path
+) -> None:
+    """The environment's `python` is a program that lies there."""
+    work = tmp_path / "noexec"
+    work.mkdir()
+    place = Place(tmp_path, [f"mount -t tmpfs -o noexec tmpfs '{work}'"]) if namespaces_work() else None
+    try:
+        server = make_sshd(shell=place.shell if place is not None else "/bin/bash")
+        laptop.hosts(server, workdir=str(work))
+        laptop.write("reqs.txt", "kernels\n")
+        done = laptop.farbench(
+            "setup", "h1", "--requirements", "reqs.txt", "--wheelhouse", str(wheelhouse), *BASE
+        )
+    finally:
+        if place is not None:
+            place.close()
+    if place is None:  # nothing can be mounted here
+        assert done.code == 0
+        return
+    assert done.code == 3
+    assert "programs cannot be run there (Permission denied): mounted noexec?" in done.stderr
+    assert "Installing" not in done.stderr
