@@ -65,7 +65,9 @@ def main():
     """Answer one launch."""
     source, out = sys.stdin.buffer, sys.stdout.buffer
     source.read(int(source.readline()))
-    request = json.loads(source.readline())
+    request = json.loads(source.readline() or sys.exit())
+    if "command" not in request:  # we were called ahead
+        request = json.loads(source.readline() or sys.exit())
     nonce, command = request["nonce"].encode(), request["command"]
 
     def send(body=b"", **message):
