@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .leases import Lease, LeaseError, Leases
 from .recorder import Recorder
@@ -13,11 +13,13 @@ TRY_EVERY_S = 0.5
 class Claims:
     """Tries for leases now and then; a gang that does not get its devices leaves a ticket, so nobody overtakes it."""
 
-    def __init__(self, leases: Leases, recorder: Recorder) -> None:
+    def __init__(self, leases: Leases, recorder: Recorder, wait: bool = True) -> None:
+        """Unless it is to `wait`, nothing is reserved either."""
         self.refused = False
+        self._wait = wait
         self._leases = leases
         self._recorder = recorder
-        self._next_try: Dict[str, float] = {}
+        self._next_try: Dict[Tuple[str, ...], float] = {}  # by what was claimed together
         self._told: Dict[str, Any] = {}
         self._problems: List[str] = []
         self._gang: List[str] = []
@@ -26,7 +28,7 @@ class Claims:
         """The lease of all of these devices, or None: they are in use, or it was tried a moment ago."""
         uuids = [device["uuid"] for device in devices]
         kinds = [device["kind"] for device in devices]
-        if any(now < self._next_try.get(uuid, 0.0) for uuid in uuids):
+        if not self._due(devices, now):
             return None
         try:
             lease = self._leases.try_claim(uuids, kinds)
@@ -38,7 +40,7 @@ class Claims:
                     self._gang = []
                     self._leases.unreserve()  # it may have waited for others
                 return lease
-            if len(uuids) > 1:
+            if len(uuids) > 1 and self._wait:
                 self._leases.reserve(uuids, kinds)
             self._tell_holders(devices)
         except LeaseError as error:
@@ -46,8 +48,7 @@ class Claims:
                 self._problems.append(str(error))
                 self._recorder.problem(f"cannot lease devices: {error}")
         self.refused = True
-        for uuid in uuids:
-            self._next_try[uuid] = now + TRY_EVERY_S
+        self._next_try[tuple(uuids)] = now + TRY_EVERY_S
         return None
 
     def choose(self, free: List[Dict[str, Any]], count: int, now: float) -> List[Dict[str, Any]]:
@@ -55,7 +56,7 @@ class Claims:
 
         While it waits they stay the same, unless as many others are to be had when it tries again."""
         waiting = [each for each in free if each["uuid"] in self._gang]
-        if len(waiting) == count and any(now < self._next_try.get(each["uuid"], 0.0) for each in waiting):
+        if len(waiting) == count and not self._due(waiting, now):
             return waiting
         try:
             held = [each for each in free if self._leases.holder_of(each["uuid"], each["kind"]) is not None]
@@ -71,14 +72,20 @@ class Claims:
         """Seconds until a claim that failed may be tried again; infinity when there is none."""
         return min((at - now for at in self._next_try.values() if at > now), default=float("inf"))
 
-    def holders(self) -> str:
-        """Who has the devices that were refused, in words."""
+    def why_refused(self, devices: Sequence[Mapping[str, Any]]) -> str:
+        """Which of `devices` cannot be had, and who has them, in words."""
         told = [f"{uuid} {describe(holder)}" for uuid, holder in sorted(self._told.items())]
-        return "; ".join(told) or "; ".join(self._problems) or "somebody else was faster"
+        some = told and any(device["uuid"] not in self._told for device in devices)
+        which = "a device that is needed is in use" if some else "every device is in use"
+        return f"{which}: {'; '.join(told or self._problems) or 'somebody else was faster'}"
 
     def close(self) -> None:
         """Nothing more will be claimed."""
         self._leases.unreserve()
+
+    def _due(self, devices: List[Dict[str, Any]], now: float) -> bool:
+        """Whether a claim of these was not refused just now."""
+        return now >= self._next_try.get(tuple(device["uuid"] for device in devices), 0.0)
 
     def _tell_holders(self, devices: List[Dict[str, Any]]) -> None:
         for device in devices:

@@ -51,7 +51,8 @@ class Supervisor:
         self._recorder = Recorder(journal, history, setup.job, setup.redactor, setup.paths.work)
         setup.tell = self._recorder.problem
         self._inbox = Inbox(setup.paths, setup.job, journal, history, self._queue, devices)
-        self._claims = Claims(leases, self._recorder)
+        self._wait = setup.job.get("wait_for_devices") is not False
+        self._claims = Claims(leases, self._recorder, self._wait)
         self._starts = StartFailures()
         self._crews: List[Crew] = []
         self._stopping = ""
@@ -219,10 +220,10 @@ class Supervisor:
                 self._place_singles(group, now)
             else:
                 self._refuse_too_large(group)
-                if not self._place_gangs(group, now):
+                if not self._place_gangs(group, now) and self._wait:
                     break
-        if self._claims.refused and not self._crews and self._setup.job.get("wait_for_devices") is False:
-            self._nothing_to_do_here(f"every device is in use: {self._claims.holders()}")
+        if self._claims.refused and not self._crews and not self._wait:
+            self._nothing_to_do_here(self._claims.why_refused(self._devices))
 
     def _by_model(self) -> Dict[str, List[Dict[str, Any]]]:
         """The devices by product name: a case is never measured on devices of several."""

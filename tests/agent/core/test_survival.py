@@ -361,6 +361,22 @@ def test_who_does_not_want_to_wait_for_devices_gives_the_cases_back(host: Host) 
     (host.traces / "open").touch()
 
 
+def test_who_does_not_want_to_wait_measures_what_fits_on_the_idle_devices(host: Host) -> None:
+    host.launch([does("c1", a="gate")])
+    wait_until(lambda: host.trace("gates"))
+    other = beside(host)
+    other.job = {**other.job, "wait_for_devices": False, "devices": {"cpu": 2}}
+    gang = {**does("c2", a="ok"), "devices_per_case": 2}
+    call = other.launch([gang, does("c3", a="ok"), does("c4", a="ok")])
+    assert call.expect("end")["state"] == "finished"
+    assert sorted(measurements(call)) == ["c3/a", "c4/a"]
+    (released,) = call.events("released")
+    assert released["case_ids"] == ["c2"]
+    assert released["reason"].startswith("a device that is needed is in use: cpu-0 is held by run ")
+    other.close()
+    (host.traces / "open").touch()
+
+
 def test_no_device_is_no_dead_end(host: Host) -> None:
     host.job["devices"] = ["GPU-that-is-not-there"]
     call = host.launch([does("c1", a="ok")])
