@@ -25,4 +25,4 @@ def resolution(times: Sequence[float]) -> float:
     if not step:
         return 0.0
     found, coarsest = step * FINEST_US, COARSEST * min(times)
-    return found / math.ceil(found / coarsest - _PRECISION)
+    return found / max(1, math.ceil(found / coarsest - _PRECISION))

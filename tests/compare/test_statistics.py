@@ -98,6 +98,9 @@ def test_what_few_stretches_show_is_not_well_known() -> None:
         ([12.8371923, 13.0], 0.0),
         ([12.84, 12.87, 13.0], 0.01),
         ([0.00001, 5.0], 0.0),
+        ([1e9, 1000000000.0001], 0.0001),
+        ([1e-4, 2e-4], 0.00001),
+        ([], 0.0),
     ],
 )
 def test_the_step_of_a_clock(times: list[float], step: float) -> None:
