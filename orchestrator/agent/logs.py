@@ -28,7 +28,9 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         values = {value for value in secrets if len(value) >= SHORTEST_SECRET}
-        values |= {json.dumps(value)[1:-1] for value in values}  # as it looks inside of JSON
+        # As it looks inside of JSON and in Python's tracebacks, and what of those looks like inside of JSON.
+        values |= {quoted(value)[1:-1] for value in values for quoted in (repr, ascii)}
+        values |= {json.dumps(value, ensure_ascii=plain)[1:-1] for value in values for plain in (True, False)}
         # The longest first: one secret may be the beginning of another.
         self._texts = sorted(values, key=len, reverse=True)
         self._values = [value.encode("utf-8", "surrogateescape") for value in self._texts]

@@ -14,6 +14,10 @@ from orchestrator.errors import ArchiveError, HostUnusable
 from orchestrator.launch.dialogue import Dialogue, RemoteFile
 
 PIECE_BYTES = 8 * 1024 * 1024
+FILE_LIMIT_BYTES = 2 * 2**30
+HOST_LIMIT_BYTES = 16 * 2**30
+"""The most that is brought of one file, and of all files of a host in one go: a host says how much there is, and a file
+full of holes costs it nothing."""
 COLLECTED = "collected/"
 NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 
@@ -51,9 +55,19 @@ def bring(dialogue: Dialogue, run_id: str, save: Save, problems: list[str]) -> I
 def _bring_each(
     dialogue: Dialogue, run_id: str, files: Sequence[RemoteFile], save: Save, problems: list[str]
 ) -> Iterator[tuple[Path, int]]:
+    left = HOST_LIMIT_BYTES
     for file in files:
+        limit = min(FILE_LIMIT_BYTES, left)
         try:
-            yield _bring(dialogue, run_id, file, save)
+            path, size = _bring(dialogue, run_id, file, save, limit)
+            left -= size
+            yield path, size
+        except _TooLarge:
+            whose = "one file" if limit == FILE_LIMIT_BYTES else "all files of a host"
+            most = FILE_LIMIT_BYTES if limit == FILE_LIMIT_BYTES else HOST_LIMIT_BYTES
+            problems.append(
+                f"{file.path} is not brought home: it is larger than what is brought of {whose} ({most / 2**30:g} GiB)"
+            )
         except (HostUnusable, ArchiveError, OSError) as error:
             if not _of_this_file(error):
                 raise
@@ -73,14 +87,23 @@ def _reason(file: RemoteFile, error: Exception) -> str:
     return lines[-1].strip() if lines else type(error).__name__
 
 
-def _bring(dialogue: Dialogue, run_id: str, file: RemoteFile, save: Save) -> tuple[Path, int]:
-    """Fetched first and saved then: who saves may hold up everybody else meanwhile."""
+class _TooLarge(Exception):
+    pass
+
+
+def _bring(dialogue: Dialogue, run_id: str, file: RemoteFile, save: Save, limit: int) -> tuple[Path, int]:
+    """Fetched first and saved then: who saves may hold up everybody else meanwhile. Raises `_TooLarge` also where a host
+    sends more than it announced."""
+    if file.size > limit:
+        raise _TooLarge
     with tempfile.TemporaryFile() as held:
         size = 0
         while True:
             part = dialogue.read(run_id, file.path, size, PIECE_BYTES)
             held.write(part.data)
             size += len(part.data)
+            if size > limit:
+                raise _TooLarge
             if not part.data or size >= part.size:
                 break
         held.seek(0)

@@ -140,3 +140,16 @@ def test_a_file_that_does_not_fit_comes_home_later(desk: Desk, host: Sshd) -> No
     (kept,) = (desk.folder / "archive" / "runs" / run_id / "collected").rglob("big.csv")
     assert kept.stat().st_size == 40_000_000
     assert sys.executable
+
+
+def test_a_file_of_no_end_does_not_come_home_and_holds_nothing_up(desk: Desk, host: Sshd) -> None:
+    """One full of holes costs its host nothing."""
+    desk.add_host("h1", host)
+    holes = "open('a.bin', 'w').truncate(3 * 2**30)\nopen('b.bin', 'w').write('small')\nprint('{\"median_us\": 5.0}')\n"
+    desk.write("bench.py", holes)
+    payload = {"script": "bench.py", "collect": ["*.bin"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"m": [1]}}))
+    done = desk.farbench("run", "sweep.yaml", "--json")
+    assert done.code == 0, done.stderr
+    assert "a.bin is not brought home: it is larger than what is brought of one file (2 GiB)" in done.stderr
+    assert [path.name for path in (desk.folder / "archive" / "runs").rglob("*.bin")] == ["b.bin"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,25 @@ def test_a_secret_is_found_wherever_the_stream_is_cut() -> None:
                 redactor.feed(whole[:cut]) + redactor.feed(whole[cut:second]) + redactor.feed(whole[second:])
             )
             assert out + redactor.flush() == "x aab-é ****** aab-é-aab".encode()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        str,
+        repr,
+        ascii,
+        json.dumps,
+        lambda s: json.dumps(s, ensure_ascii=False),
+        lambda s: json.dumps(repr(s)),
+    ],
+)
+def test_a_secret_is_known_as_json_and_as_tracebacks_write_it(written: Callable[[str], str]) -> None:
+    secret = "sé\"cr\\et'\n9f3a"
+    redactor = Redactor([secret])
+    told = f"KeyError: {written(secret)} ends"
+    for known in ((redactor.feed(told.encode()) + redactor.flush()).decode(), redactor.text(told)):
+        assert re.sub("[\"'\\\\]", "", known) == "KeyError: *** ends"
 
 
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
