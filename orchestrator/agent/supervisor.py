@@ -23,6 +23,7 @@ from .queueing import CaseQueue, Entry, Group
 from .recorder import Recorder
 from .runsetup import RunSetup
 from .starts import StartFailures
+from .wire import portable
 
 LOOK_EVERY_S = 1.0
 ABANDONED_AFTER_S = 600.0
@@ -86,8 +87,8 @@ class Supervisor:
                 crew.tick(time.monotonic())
             self._crews = [crew for crew in self._crews if crew.state != "over"]
             if self._journal.full and not self._stopping:
-                self.gave_up = "the disk is full"
-                self._recorder.problem("the disk is full: what has no result is given back")
+                self.gave_up = f"the disk is full: {portable(self._setup.paths.root)}"
+                self._recorder.problem(f"{self.gave_up}: what has no result is given back")
                 self._end_crews("finished", give_back=True)
             state = self._end_state(time.monotonic())
             if self._journal.sync_due(time.monotonic()) <= 0:

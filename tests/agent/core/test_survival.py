@@ -313,7 +313,7 @@ def test_a_full_disk_is_recorded_and_the_rest_is_given_back(host: Host, tiny_dis
     (host.traces / "open").touch()
     assert call.expect("end")["state"] == "finished"
     told = [event["message"] for event in call.events("problem")]
-    assert any("the disk is full" in message for message in told)
+    assert any(f"the disk is full: {host.workdir}/runs/" in message for message in told)
     released = {case_id for event in call.events("released") for case_id in event["case_ids"]}
     measured = {record["case_id"] for record in measurements(call).values()}
     assert measured | released == {f"c{n}" for n in range(1, 60)}
