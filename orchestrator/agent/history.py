@@ -21,6 +21,8 @@ class History:
         self.counts: Dict[str, int] = {}
         self._measured: Dict[str, List[Tuple[str, str, str]]] = {}
         self._attempts: Dict[str, int] = {}
+        self._on: Set[str] = set()
+        self._cut_short: Dict[str, int] = {}
 
     @classmethod
     def replay(cls, path: str) -> "History":
@@ -38,6 +40,13 @@ class History:
         elif kind == "case_started":
             case_id = str(event.get("case_id"))
             self._attempts[case_id] = max(self._attempts.get(case_id, 0), int(event.get("attempt") or 1))
+            self._on.add(case_id)
+        elif kind == "case_finished":
+            self._on.discard(str(event.get("case_id")))
+        elif kind == "agent_started":
+            for case_id in self._on:
+                self._cut_short[case_id] = self._cut_short.get(case_id, 0) + 1
+            self._on.clear()
         elif kind == "queued":
             self.batches.add(str(event.get("batch")))
             self.released.difference_update(_keys(event))
@@ -59,6 +68,10 @@ class History:
         """Backends of a case that are measured, on the device or device model `target` (None: anywhere)."""
         found: Iterable[Tuple[str, str, str]] = self._measured.get(case_id, ())
         return {backend for backend, uuid, model in found if target in (None, uuid, model)}
+
+    def ended_agents(self, case_id: str) -> int:
+        """How many agents have died while the case was on."""
+        return self._cut_short.get(case_id, 0) + (case_id in self._on)
 
     def next_attempt(self, case_id: str) -> int:
         """The number of the next attempt at a case."""

@@ -12,6 +12,8 @@ from .queueing import CaseQueue, Entry, Released
 from .wire import finite
 
 Targets = List[Optional[str]]
+SUSPECT = 2
+"""So many agents that died while a case was on may have died of it."""
 
 
 class Inbox:
@@ -69,9 +71,8 @@ class Inbox:
             model = None if batch.get("device_model") is None else str(batch["device_model"])
             again = name in self._history.batches
             skipped = self._history.released if again else set()
-            added = [
-                case_id for item in batch["items"] if (case_id := self._add(item, model, skipped)) is not None
-            ]
+            items = sorted(batch["items"], key=self._is_suspect)  # stable
+            added = [case_id for item in items if (case_id := self._add(item, model, skipped)) is not None]
             self.sealed = bool(batch.get("sealed"))
             if not again:
                 self._history.batches.add(name)
@@ -100,6 +101,11 @@ class Inbox:
             if isinstance(request, dict):
                 yield request
             os.unlink(path)
+
+    def _is_suspect(self, item: Any) -> bool:
+        """Whether agents have died while the case was on, perhaps of it: the others are measured first."""
+        case_id = item.get("case_id") if isinstance(item, dict) else None
+        return self._history.ended_agents(str(case_id)) >= SUSPECT
 
     def _add(self, item: Any, model: Optional[str], skipped: Set[Tuple[str, Optional[str]]]) -> Optional[str]:
         """Queue what is left of a case; its id if it is newly known."""

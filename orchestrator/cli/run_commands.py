@@ -189,6 +189,8 @@ def _resume_complete(
 
 CANCEL_AGAIN_S = 60.0
 """A host that cannot be told to stop is told again for so long, while another farbench follows the run."""
+FOLLOWER_S = 10.0
+"""So long that other one, which may be stopped itself, is given to take in that the hosts have ended."""
 
 
 def cancel(
@@ -233,6 +235,11 @@ def cancel(
     else:
         done = sum(n for status, n in outcome.counts.items() if status not in ("cancelled", "lost"))
         say(f"{outcome.run_id}: {outcome.state}; {done} measurements kept")
+        if outcome.state == "running" and not failures:
+            say(
+                "its hosts have stopped; another farbench follows it and has not taken that in yet. "
+                f"Let that one go on, or end it and then: farbench cancel {outcome.run_id}"
+            )
         if outcome.state == "lost":
             say(
                 f"it stays open for what a host may have; cancel it again, or: farbench cancel {outcome.run_id} --forget"
@@ -265,7 +272,7 @@ def _bring_home_cancelled(
         failures = tell_hosts_to_cancel(folder, connections.transport, failures)
     if failures:
         return stored(kept, kept.find(folder.run_id)), failures
-    return watch(kept, folder, observer=progress()), failures
+    return watch(kept, folder, observer=progress(), patience_s=FOLLOWER_S), failures
 
 
 def status(

@@ -64,8 +64,12 @@ def claim(archive: Archive, folder: RunFolder) -> OpenRun | None:
     return opened
 
 
-def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome:
-    """Look on while another coordinator works, until the run has moved or that coordinator is gone. Only reads."""
+def watch(
+    archive: Archive, folder: RunFolder, *, observer: Observer, patience_s: float = float("inf")
+) -> Outcome:
+    """Look on while another coordinator works, until the run has moved or that coordinator is gone, or for
+    `patience_s`. Only reads."""
+    deadline = time.monotonic() + patience_s
     document = read_document(folder.run_json)
     fold = fold_run(folder, document)
     expected = sum(1 for _ in record.expected(document, fold))
@@ -76,7 +80,7 @@ def watch(archive: Archive, folder: RunFolder, *, observer: Observer) -> Outcome
                 now = archive.find(folder.run_id)
             except ArchiveError:
                 now = folder  # between its two places
-            if now.is_committed or archive.state(now) != "running":
+            if now.is_committed or archive.state(now) != "running" or time.monotonic() > deadline:
                 break
             for host in folder.host_names(tuple(document.hosts)):
                 for data in _new_bytes(folder.events(host), fold.offset(host)):

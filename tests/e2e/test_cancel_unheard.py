@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 from tests.e2e.conftest import Laptop, wait_for
 from tests.e2e.templates import SLEEPY
@@ -69,3 +70,24 @@ def test_a_host_that_comes_back_is_told_while_another_farbench_follows(laptop: L
     assert json.loads(stdout)["counts"] == {"ok": 4, "cancelled": 1}
     stdout, stderr = follower.communicate(timeout=60)
     assert json.loads(stdout)["state"] == "cancelled", stderr
+
+
+def test_a_follower_that_is_stopped_holds_up_no_cancel(laptop: Laptop, host: Sshd) -> None:
+    """Ctrl-Z, say. The devices are free, and what is left to do is said."""
+    sweep(laptop, host)
+    follower = laptop.start("run", "sweep.yaml", "--json")
+    assert follower.stderr is not None
+    run_id = follower.stderr.readline().strip()
+    wait_for(lambda: measured_there(host, run_id) == 4, "four results on the host")
+    follower.send_signal(signal.SIGSTOP)
+    cancelled = laptop.farbench("cancel", run_id)
+    assert cancelled.code == 1
+    assert (
+        "its hosts have stopped; another farbench follows it and has not taken that in yet"
+        in cancelled.stderr
+    )
+    journal = host.home / "farbench" / "runs" / run_id / "events.jsonl"
+    assert json.loads(journal.read_text().splitlines()[-1])["state"] == "cancelled"
+    follower.kill()
+    follower.communicate()
+    assert laptop.farbench("cancel", run_id, "--json").json()["counts"] == {"ok": 4, "cancelled": 1}

@@ -36,6 +36,9 @@ def behave(action, case, backend):
     global healthy
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "kill the agent":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(600)
     elif action == "exit":
         print("last words of the payload", flush=True)
         os._exit(7)

@@ -86,6 +86,13 @@ def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(hos
     ]  # fmt: skip
 
 
+def test_a_case_that_ends_agents_does_not_keep_the_others_from_being_measured(host: Host) -> None:
+    cases = [does("c1", a="kill the agent"), does("c2", a="ok"), does("c3", a="ok")]
+    for measured in ([], [], ["c2", "c3"]):
+        assert host.launch(cases).expect("end")["state"] == "dead"
+        assert [m["case_id"] for m in host.measurements()] == measured
+
+
 def test_a_torn_line_is_ended_and_only_the_torn_case_is_measured_again(host: Host) -> None:
     host.run([item("c1"), item("c2")])
     journal = host.run_dir / "events.jsonl"
