@@ -65,8 +65,11 @@ def export_run(archive: Archive, folder: RunFolder, output: Path) -> int:
     _require_sound(folder)
     said = notes.read_notes(archive, folder.run_id)
     try:
-        manifest = _describe(folder, said)
         files.make_folder(output.parent)
+    except OSError as error:
+        raise FileError(f"cannot be written: {error.strerror}", path=output) from error
+    try:
+        manifest = _describe(folder, said)
         files.write_whole(output, _compressed(_members(folder, manifest, said)))
         return output.stat().st_size
     except (FileNotFoundError, tarstream.BadTar) as error:

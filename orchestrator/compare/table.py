@@ -16,7 +16,9 @@ from orchestrator.wording import number, visible
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.UNCLEAR: "yellow", Outcome.SAME: ""}
 _WIDE = 110
+_NARROW = 72
 _LEFT_OUT_WHEN_NARROW = (1, 5)
+_LEFT_OUT_WHEN_TINY = (1, 2, 3, 5)
 _LINES_SHOWN = 12
 _BARS = "▁▂▃▄▅▆▇█"
 _BARS_SHOWN = 30
@@ -47,18 +49,19 @@ class ComparisonTable:
 
 
 def _pairs(pairs: list[Pair], notes: list[str], crowd: frozenset[Subject], width: int) -> Table:
-    """The rows; in a narrow terminal the backend stands under the case, and the interval is left out."""
+    """The rows; in a narrow terminal the backend stands under the case, and the interval is left out, then the times."""
     is_narrow = width < _WIDE
+    left_out = () if not is_narrow else _LEFT_OUT_WHEN_NARROW if width >= _NARROW else _LEFT_OUT_WHEN_TINY
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for position, column in enumerate(phrases.COLUMNS):
-        if not (is_narrow and position in _LEFT_OUT_WHEN_NARROW):
+        if position not in left_out:
             justify: JustifyMethod = "right" if position in phrases.NUMERIC else "left"
             table.add_column(column, justify=justify, overflow="fold", no_wrap=position > 1)
     for pair in pairs:
         cells = phrases.cells(pair, notes, crowd)
         if is_narrow:
             cells[0] += f"\n  {cells[1]}"
-            cells = [cell for position, cell in enumerate(cells) if position not in _LEFT_OUT_WHEN_NARROW]
+            cells = [cell for position, cell in enumerate(cells) if position not in left_out]
         table.add_row(*map(Text, cells[:-1]), Text(cells[-1], style=_STYLES[pair.outcome]))
     return table
 

@@ -52,6 +52,15 @@ def test_a_narrow_table_keeps_change_floor_and_verdict(comparison: Comparison) -
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("width", [40, 60, 72])
+def test_in_a_tiny_terminal_every_row_still_says_what_it_is_of(comparison: Comparison, width: int) -> None:
+    text = to_text(render(comparison), width=width)
+    first = next(pair for pair in comparison.pairs)
+    assert first.match.label[:6] in text
+    assert "change" in text
+    assert ("A, µs" in text) == (width >= 72)
+
+
 def test_markdown_renders_as_tables_in_which_nothing_acts(comparison: Comparison) -> None:
     text = str(render(comparison, "markdown"))
     assert text.startswith("### 🔴 1 of 3 slower\n")

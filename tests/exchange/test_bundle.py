@@ -137,5 +137,7 @@ def test_where_nothing_can_be_written_it_is_said(archive: Archive, bundle: Path,
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match="cannot be written"):
         export_run(archive, archive.find("latest"), tmp_path / "file" / "x.tar.zst")
+    with pytest.raises(FileError, match="cannot be written: No such file"):
+        export_run(archive, archive.find("latest"), Path("/proc/none/x.tar.zst"))
     with pytest.raises(ArchiveError, match="nothing can be written"):
         import_run(Archive(tmp_path / "file"), bundle)
