@@ -42,11 +42,15 @@ class Archive:
             self.path = self.mirror.path
 
     def create(
-        self, run_id: str, run_document: Mapping[str, Any] | RunDocument, scripts: Mapping[str, bytes]
+        self,
+        run_id: str,
+        run_document: Mapping[str, Any] | RunDocument,
+        scripts: Mapping[str, bytes],
+        others: Mapping[str, bytes] | None = None,
     ) -> OpenRun:
-        """A new open run, already locked by the caller. It appears whole: document, scripts and lock.
+        """A new open run, already locked by the caller. It appears whole: document, scripts, other files and lock.
 
-        `scripts` maps paths below `scripts/` to contents. Raises `ArchiveError`."""
+        `scripts` maps paths below `scripts/` to contents, `others` names in the run's folder. Raises `ArchiveError`."""
         self.require_folder()
         if not RUN_ID.fullmatch(run_id):
             raise ArchiveError(f"{run_id!r} cannot be the id of a run")
@@ -62,6 +66,8 @@ class Archive:
                 # Not synced one by one: a loss of power in the next seconds may cost scripts, never a result.
                 files.append(draft.scripts / _inside(name), content)
             files.make_folder(draft.path)
+            for name, content in (others or {}).items():
+                files.write_whole(draft.path / name, [content])
             write_document(draft.run_json, document)
             descriptor = lock.take(draft.lock)
             draft.path.rename(folder.path)

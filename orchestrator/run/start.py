@@ -11,7 +11,6 @@ from typing import Any
 
 from orchestrator import job as jobs
 from orchestrator.archive import Archive, OpenRun, new_run_id
-from orchestrator.archive.files import write_whole
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.plan import Plan
 from orchestrator.run import launchfile, record
@@ -78,8 +77,7 @@ def create(
 ) -> Prepared:
     """Put a run that is about to begin into the archive."""
     scripts = {path.removeprefix("scripts/"): content for path, content in tree.items()}
-    run = archive.create(launch.run_id, document, scripts)
-    write_whole(run.folder.path / launchfile.NAME, [launch.to_bytes()])
+    run = archive.create(launch.run_id, document, scripts, {launchfile.NAME: launch.to_bytes()})
     return Prepared(run, launch, tree, secrets)
 
 

@@ -23,7 +23,9 @@ END = "2025-01-02T04:00:00Z"
 
 
 def test_a_new_run_is_open_whole_and_locked(archive: Archive, document):
-    run = archive.create("r1", document(), {"gemm.py": b"print(1)\r\n", "harness/timing.py": b"x"})
+    scripts = {"gemm.py": b"print(1)\r\n", "harness/timing.py": b"x"}
+    run = archive.create("r1", document(), scripts, {"launch.json": b"{}"})
+    assert (run.folder.path / "launch.json").read_bytes() == b"{}"
     assert run.holds_lock
     assert run.folder.path == archive.path / "open" / "r1"
     assert (run.folder.scripts / "gemm.py").read_bytes() == b"print(1)\r\n"
