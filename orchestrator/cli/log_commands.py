@@ -75,15 +75,21 @@ def logs(
     with Connections(environ=os.environ, warn=warn) as connections:
         printed = logs_of(folder, wanted, open_transport=connections.transport, tell=warn)
         try:
-            return _print_as_json(folder.run_id, printed) if as_json else _print(printed)
+            if as_json:
+                return _print_as_json(folder.run_id, printed)
+            if not _print(printed):
+                say(f"nothing was printed by a worker {worker!r}" if worker else "nothing was printed")
+            return 0
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
 
 
-def _print(printed: Iterator[Printed]) -> int:
-    """A line at a time, each after where it comes from."""
+def _print(printed: Iterator[Printed]) -> bool:
+    """A line at a time, each after where it comes from; whether there was any."""
     held: dict[tuple[str, str], bytes] = {}
+    any_at_all = False
     for item in printed:
+        any_at_all = True
         *lines, rest = (held.pop((item.host, item.worker), b"") + item.data).split(b"\n")
         while len(rest) > LONGEST_LINE:
             lines.append(rest[:LONGEST_LINE])
@@ -95,7 +101,7 @@ def _print(printed: Iterator[Printed]) -> int:
         sys.stdout.flush()
     for (name, worker), line in held.items():
         _print_line(name, worker, line)
-    return 0
+    return any_at_all
 
 
 def _print_line(host: str, worker: str, line: bytes) -> None:

@@ -93,6 +93,9 @@ def test_pulled_logs_are_read_from_the_archive(desk: Desk, host: Sshd) -> None:
     assert [(log["host"], log["worker"], log["text"]) for log in shown["logs"]] == [
         ("h1", "cpu0-001", "hello from b\n")
     ]
+    mistyped = desk.farbench("logs", run_id, "--worker", "cpu0-1")
+    assert (mistyped.code, mistyped.stdout) == (0, "")
+    assert mistyped.stderr.endswith("nothing was printed by a worker 'cpu0-1'\n")
     nothing = desk.farbench("logs", run_id, "--host", "h2")
     assert nothing.code == 2
     assert "it has: h1" in nothing.stderr
