@@ -36,6 +36,7 @@ class Browser:
         """Open a page in a window this wide, in the light or dark scheme, and wait until it has built itself."""
         self._devtools(
             "Emulation.setEmulatedMedia",
+            media="",
             features=[
                 {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
                 {"name": "prefers-reduced-motion", "value": "reduce"},  # what is scrolled to is there at once
@@ -46,6 +47,11 @@ class Browser:
         )
         self.driver.get(path.as_uri())
         self.wait_for("return document.querySelector('footer') !== null", "the page's end")
+
+    def as_printed(self, *, dark: bool = False) -> None:
+        """Lay the page out as on paper, from a screen in the light or dark scheme."""
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self._devtools("Emulation.setEmulatedMedia", media="print", features=features)
 
     def run(self, script: str, *arguments: Any) -> Any:
         """The value of a script."""

@@ -196,7 +196,9 @@ def test_missing_values_come_last_in_both_directions(page: Browser) -> None:
 def test_words_and_menus_filter(page: Browser) -> None:
     table = comparison(page)
     table.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("M=256 gpu-b:1")
-    page.wait_for("return document.querySelectorAll('.count')[1].textContent === '6 of 96 rows'", "the filter")
+    page.wait_for(
+        "return document.querySelectorAll('.count')[1].textContent === '6 of 96 rows'", "the filter"
+    )
     assert {case[:5] for case in column(table, "Case")} == {"m=256"}
     menus = {
         label.text.split("\n")[0].strip(): Select(label.find_element(By.TAG_NAME, "select"))
@@ -207,7 +209,9 @@ def test_words_and_menus_filter(page: Browser) -> None:
     menus["Backend"].select_by_visible_text("torch")
     assert column(table, "Backend") == ["torch", "torch"]
     table.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys(" nowhere")
-    page.wait_for("return document.querySelectorAll('tbody')[1].innerText.includes('No row matches')", "no row")
+    page.wait_for(
+        "return document.querySelectorAll('tbody')[1].innerText.includes('No row matches')", "no row"
+    )
 
 
 def test_speed_ups_are_numbers_and_colours(page: Browser) -> None:
@@ -219,6 +223,28 @@ def test_speed_ups_are_numbers_and_colours(page: Browser) -> None:
     assert worse.text == "0.45×?"
     colors = {page.run("return getComputedStyle(arguments[0]).backgroundColor", e) for e in (better, worse)}
     assert len(colors) == 2
+
+
+def test_on_paper_every_number_stands_under_its_head(chromium: Browser, made_page: Path) -> None:
+    chromium.open(made_page, width=760, dark=True)
+    chromium.as_printed(dark=True)
+    apart = chromium.run(
+        """
+        const apart = [];
+        for (const table of document.querySelectorAll("table")) {
+          const lefts = (row) => [...row.cells].filter((cell) => cell.offsetWidth).map((cell) => Math.round(cell.getBoundingClientRect().left));
+          const [head, row] = [table.tHead.rows[0], table.tBodies[0].querySelector("tr.row")];
+          if (row && String(lefts(head)) !== String(lefts(row))) apart.push([table.caption.textContent, lefts(head), lefts(row)]);
+        }
+        return apart;
+        """
+    )
+    assert apart == []
+    assert chromium.run("return document.documentElement.scrollWidth") <= 760
+    ground, text = chromium.run(
+        "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
+    )
+    assert (ground, text) == ("rgb(255, 255, 255)", "rgb(27, 31, 36)"), "no light text on white paper"
 
 
 def test_a_screen_reader_finds_its_way(page: Browser) -> None:

@@ -28,7 +28,7 @@ function makeTable(spec) {
   const count = el("p", { class: "count", role: "status" });
   const more = el("button", { type: "button", onclick: () => showMore() }, "Show more rows");
   const heads = new Map();
-  const headRow = el("tr", {}, details.length ? el("th", { scope: "col" }, el("span", { class: "offscreen" }, "Details")) : null);
+  const headRow = el("tr", {}, details.length ? el("th", { scope: "col", class: "open" }, el("span", { class: "offscreen" }, "Details")) : null);
   for (const column of visible) {
     const button = el("button", { type: "button", onclick: () => sortBy(column) }, column.title);
     const head = el("th", { scope: "col", class: column.kind, "aria-sort": "none" }, button);
