@@ -112,15 +112,18 @@ def summary(report: Report) -> list[str]:
     """What a reader must know before any number: how many measurements ended how, and which hosts took part."""
     counts, expected = report.counts, report.run.plan.expected
     total = f"{counts.total} measurement{'' if counts.total == 1 else 's'}"
-    if report.state in ("running", "detached") and expected is not None:
-        total = f"{counts.total} of {expected} measurements so far"
+    is_open = report.state in ("running", "detached")
+    if is_open:
+        total = (
+            f"{counts.total} of {expected} measurements so far" if expected is not None else f"{total} so far"
+        )
     statuses = tally(counts.statuses, STATUS_ORDER)
     verdicts = tally(counts.verdicts, VERDICT_ORDER)
     if verdicts and set(counts.verdicts) != {"valid"}:
         statuses = statuses.replace(
             f"{counts.statuses['ok']} ok", f"{counts.statuses['ok']} ok ({verdicts})", 1
         )
-    lines = [f"{total}: {statuses}" if statuses else f"{total}: nothing was measured"]
+    lines = [f"{total}: {statuses}" if statuses else total if is_open else f"{total}: nothing was measured"]
     if counts.total and not counts.statuses.get("ok"):
         lines.append("Not one measurement is ok.")
     lines += _hosts(report)

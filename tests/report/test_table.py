@@ -71,6 +71,13 @@ def test_an_open_run_says_how_far_it_is(shown, ok):
     text = shown(ok("c1", "torch", 1.0), ok("c2", "sgl_kernel", 2.0), state="running")
     assert "2 of 6 measurements so far: 2 ok" in text
     assert line_of(text, "Expert batch=16")[-2:] == ["…", "1.000"]
+    assert "0 of 6 measurements so far\n" in shown(state="running")
+
+
+def test_an_open_run_of_unknown_length_has_not_measured_nothing(shown, ok, document):
+    plan = document().plan.model_copy(update={"expected": None})
+    assert "0 measurements so far\n" in shown(state="running", plan=plan)
+    assert "1 measurement so far: 1 ok\n" in shown(ok("c1", "torch", 1.0), state="detached", plan=plan)
 
 
 def test_a_baseline_without_a_number_gives_no_speedups(shown, ok, bad):
