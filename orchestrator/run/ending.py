@@ -80,7 +80,8 @@ def conclude(
         run.update_run_document({"hosts": hosts, "state": "lost"})
         return replace(outcome(run, fold, views, state="lost"), counts=with_gaps(fold, len(lacking)))
     usable = any(state == "ok" for state, _ in states.values())
-    state = "cancelled" if cancelled else "finished" if usable else "lost"
+    complete = cancelled and not lacking  # there was nothing left to cancel
+    state = "finished" if complete else "cancelled" if cancelled else "finished" if usable else "lost"
     folder = run.commit(
         chain(run.measurements(fold), lacking),
         state,

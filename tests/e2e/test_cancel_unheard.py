@@ -91,3 +91,13 @@ def test_a_follower_that_is_stopped_holds_up_no_cancel(laptop: Laptop, host: Ssh
     follower.kill()
     follower.communicate()
     assert laptop.farbench("cancel", run_id, "--json").json()["counts"] == {"ok": 4, "cancelled": 1}
+
+
+def test_a_run_that_had_ended_before_it_was_cancelled_is_finished(laptop: Laptop, host: Sshd) -> None:
+    sweep(laptop, host)
+    laptop.write("sweep.yaml", (laptop.folder / "sweep.yaml").read_text().replace("90.0", "0.0"))
+    run_id = laptop.farbench("run", "sweep.yaml", "--detach", "--json").json()["run_id"]
+    journal = host.home / "farbench" / "runs" / run_id / "events.jsonl"
+    wait_for(lambda: '"agent_finished"' in journal.read_text(), "the end of the run")
+    done = laptop.farbench("cancel", run_id, "--json")
+    assert (done.code, done.json()["state"], done.json()["counts"]) == (0, "finished", {"ok": 5})
