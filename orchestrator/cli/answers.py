@@ -16,7 +16,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from orchestrator.archive.query import Table
-from orchestrator.cli.console import out
+from orchestrator.cli.console import json_text, out
 from orchestrator.report import csv, markdown, to_text
 from orchestrator.wording import visible
 
@@ -25,9 +25,7 @@ def answer(table: Table, format: str) -> str:
     """The text to print. JSON is `{"columns": […], "rows": [{…}, …]}`."""
     if format == "json":
         rows = [dict(zip(table.columns, map(plain, row), strict=True)) for row in table.rows]
-        return json.dumps(
-            {"columns": table.columns, "rows": rows}, ensure_ascii=False, allow_nan=False, indent=2
-        )
+        return json_text({"columns": table.columns, "rows": rows})
     if format == "csv":
         return csv.grid(table.columns, [[plain(value) for value in row] for row in table.rows])
     texts = [[_text(value) for value in row] for row in table.rows]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from orchestrator.wording import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_ACTS = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 
 
 @functools.cache
@@ -46,7 +50,13 @@ def warn(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """One strict JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+    sys.stdout.write(json_text(document) + "\n")
+
+
+def json_text(document: Any) -> str:
+    """A strict JSON document, in which what ends a line or turns the text around it stands as `\\u2028`."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2)
+    return text if text.isascii() else re.sub(_ACTS, lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_text(text: str) -> None:
