@@ -167,6 +167,8 @@ def get_ready(announced: Dict[str, Any]) -> None:
 def main() -> None:
     """Answer one request. Before it may come a line without a `command`: what to get ready for it."""
     os.umask(0o077)
+    if not sys.executable:  # without PATH, Python does not find out what it was started as
+        sys.executable = os.path.realpath("/proc/self/exe")
     output = os.dup(1)
     os.dup2(2, 1)
     source = sys.stdin.buffer

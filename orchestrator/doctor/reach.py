@@ -33,9 +33,9 @@ _FIXES = {
 
 
 def reached(spec: HostSpec, target: Target | None) -> list[Check]:
-    """Every step, for a connection that came about."""
+    """Every step but the last, for a connection that came about; whether commands run is not known by that."""
     if target is None:
-        return [ok(step, "the server inside farbench") for step in STEPS]
+        return [ok(step, "the server inside farbench") for step in STEPS[:-1]]
     via = (
         f" through {target.jump.name}"
         if target.jump
@@ -43,7 +43,7 @@ def reached(spec: HostSpec, target: Target | None) -> list[Check]:
         if target.proxy_command
         else ""
     )
-    checks = {step: ok(step, "") for step in STEPS}
+    checks = {step: ok(step, "") for step in STEPS[:-1]}
     checks["ssh config"] = ok("ssh config", target.ssh_command)
     checks["resolve"] = ok("resolve", target.host)
     checks["connect"] = ok("connect", f"{target.host} port {target.port}{via}")
@@ -76,9 +76,9 @@ def too_slow(limit_s: float, reached_step: str, target: Target | None) -> list[C
 def not_started(error: HostError) -> list[Check]:
     """What a failure after the login means: of the shell, of Python, or of the work folder."""
     if error.step in _WORKDIR_STEPS:
-        name, before = "workdir", ["python"]
+        name, before = "workdir", ["exec", "python"]
     elif error.step == "start" and "Python" in error.bare_message:
-        name, before = "python", []
+        name, before = "python", ["exec"]
     else:
         name, before = "exec", []
     fix = error.hint or _FIXES[name]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import FileError, HostError, HostUnreachable, HostUnusable
 from orchestrator.launch.files import FileSet
+from orchestrator.launch.hiding import Hiding
 from orchestrator.launch.messages import (
     MAX_BLOCK_BYTES,
     Hello,
@@ -45,6 +46,7 @@ class Exchange:
         self._writing = threading.Lock()
         self._noise = 0
         self._noise_tail = b""
+        self._hiding = Hiding()
         self._greeted = False
 
     def begin(self, stub: bytes | None, request: Mapping[str, Any], files: FileSet) -> Hello:
@@ -52,6 +54,8 @@ class Exchange:
         host lacks.
 
         Raises `HostUnusable` with what the host printed when there is no answer."""
+        command = request.get("command")
+        self._hiding = Hiding((command.get("secrets") or {}).values() if isinstance(command, Mapping) else ())
         self._send_request(stub, request)
         hello = self.answer(Hello, "hello", HELLO_TIMEOUT_S)
         self._greeted = True
@@ -168,7 +172,7 @@ class Exchange:
 
     def _hear_noise(self, line: bytes) -> None:
         self._noise += len(line)
-        self._noise_tail = (self._noise_tail + line)[-_TAIL_BYTES:]
+        self._noise_tail = self._hiding.hide(self._noise_tail + line)[-_TAIL_BYTES:]
         if self._noise > MAX_NOISE_BYTES:
             raise HostUnusable(
                 self.host, f"it prints without end{self._heard()}", step="dialogue",
@@ -207,7 +211,8 @@ class Exchange:
         )
 
     def _heard(self) -> str:
-        parts = [printable(self._noise_tail), printable(self._process.stderr_tail(), _TAIL_BYTES)]
+        said = self._hiding.hide(self._process.stderr_tail())
+        parts = [printable(self._noise_tail), printable(said, _TAIL_BYTES)]
         text = "\n".join(part for part in parts if part)
         return (
             "; it printed:\n" + "\n".join(f"    {line}" for line in text.splitlines()[-15:]) if text else ""

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.doctor import examine
+from orchestrator.inventory import load_inventory
+from orchestrator.transport.open import Connections
 from tests.e2e.conftest import Laptop
 from tests.support.places import Place, namespaces_work
 from tests.support.sshd import Sshd, make_key
@@ -325,6 +328,28 @@ def test_a_server_that_says_nothing_costs_no_more_than_its_time(laptop: Laptop, 
     assert bad["name"] == "connect"
     assert bad["found"] == "no answer within 10 s"
     assert done.json()["hosts"]["silent"]["elapsed_s"] < 30
+
+
+@pytest.mark.parametrize("lines", ["sleep 1000", "echo welcome; sleep 1000", "exec cat"])
+def test_a_login_shell_that_hangs_is_told_and_the_host_is_not_usable(
+    lines: str, make_sshd: Make, user_environ: dict[str, str], tmp_path: Path
+) -> None:
+    shell = tmp_path / "shell"
+    shell.write_text(f"#!/bin/sh\n{lines}\n")
+    shell.chmod(0o755)
+    server = make_sshd(shell=str(shell))
+    entry = {
+        "address": "127.0.0.1", "port": server.port, "user": server.user, "identity_file": str(server.client_key),
+        "known_hosts": str(server.known_hosts), "ssh_config": "/dev/null",
+    }  # fmt: skip
+    (tmp_path / "hosts.yaml").write_text(json.dumps({"hosts": {"h1": entry}}))
+    hosts = list(load_inventory(tmp_path / "hosts.yaml").hosts.values())
+    with Connections(environ=user_environ) as connections:
+        (found,) = examine(hosts, connections.transport, environ=user_environ, limit_s=2.0)
+    by_name = {check.name: check for check in found.checks}
+    assert not found.usable
+    assert by_name["authentication"].state.value == "ok"
+    assert (by_name["exec"].state.value, by_name["exec"].found) == ("failed", "no answer within 2 s")
 
 
 def test_hosts_side_by_side_and_one_that_is_not_there(laptop: Laptop, make_sshd: Callable[..., Sshd]) -> None:

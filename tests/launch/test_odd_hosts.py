@@ -472,3 +472,12 @@ def test_an_agent_that_was_killed_at_logout_is_told_and_taken_up_again(
     again = list(dialogue.launch(job=the_job, tree=quick, queue=[item("c1"), item("c2", "slow")]))
     seen = {record["case_id"] for record in measurements(again)}
     assert seen == {"c1", "c2"}
+
+
+def test_a_login_without_any_environment(
+    make_sshd: Make, connections: Connections, login_shell: Callable[[str], str]
+) -> None:
+    """Without PATH, Python does not know what it was started as; payloads run with the agent's interpreter all the same."""
+    shell = login_shell('exec env -i HOME="$HOME" /bin/bash "$@"')
+    spec = make_sshd(shell=shell).spec()
+    assert run_one(connections.transport(spec), spec)["status"] == "ok"
