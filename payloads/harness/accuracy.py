@@ -14,8 +14,29 @@ from . import arrays
 from .declare import Call
 
 # Cosine that a right kernel reaches with this output dtype, inputs taken as they are (after any quantisation).
-DEFAULT_MIN_COSINE = {"float64": 1 - 1e-9, "float32": 0.99999, "float16": 0.9995, "bfloat16": 0.999}
+DEFAULT_MIN_COSINE = {
+    "float64": 1 - 1e-9,
+    "complex128": 1 - 1e-9,
+    "float32": 0.99999,
+    "complex64": 0.99999,
+    "float16": 0.9995,
+    "bfloat16": 0.999,
+    # Rounding to 8 bits costs 0.0004 (three bits of mantissa) and 0.0013 (two) of it.
+    "float8_e4m3fn": 0.998,
+    "float8_e5m2": 0.995,
+    "int8": 0.999,
+    "uint8": 0.999,
+    # What counts is exact.
+    "bool": 0.99999,
+    "int16": 0.99999,
+    "int32": 0.99999,
+    "int64": 0.99999,
+}
 FALLBACK_MIN_COSINE = 0.99
+
+# Squares of numbers beyond these leave the range of float64, or vanish in it.
+LARGEST_SQUARED = 1e140
+SMALLEST_SQUARED = 1e-140
 
 # A single element may err by this many times the relative error that the whole may, in units of the reference's
 # root mean square: rounding stays far below, an element that was left out does not.
@@ -49,7 +70,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Output against reference. `worst` is the largest element error over the reference's root mean square."""
+    """Output against reference. `worst` is the largest element error over the reference's root mean square; `zero` says
+    that the reference is zero everywhere, which proves little."""
 
     cosine: Optional[float]
     rel_error: Optional[float]
@@ -57,6 +79,7 @@ class Comparison:
     worst: Optional[float]
     elements: int
     non_finite: int
+    zero: bool = False
 
     def objection(self, limits: Limits) -> Optional[str]:
         """Why the output is not correct, or None."""
@@ -66,15 +89,16 @@ class Comparison:
             )
         if self.cosine is None or self.rel_error is None or self.worst is None:
             return "the output cannot be compared with the reference"
-        if self.cosine < limits.min_cosine:
+        # "not above" instead of "below": nothing that is not a number passes.
+        if not self.cosine >= limits.min_cosine:
             return "cosine {:.6f} is below {:.6g}: wrong layout or wrong kernel".format(
                 self.cosine, limits.min_cosine
             )
-        if self.rel_error > limits.max_rel_error:
+        if not self.rel_error <= limits.max_rel_error:
             return "relative error {:.4g} is above {:.4g} at cosine {:.6f}: wrong scale".format(
                 self.rel_error, limits.max_rel_error, self.cosine
             )
-        if self.worst > limits.max_outlier:
+        if not self.worst <= limits.max_outlier:
             return "an element errs by {:.3g} times the root mean square (limit {:.3g}): part of the output is wrong".format(
                 self.worst, limits.max_outlier
             )
@@ -91,14 +115,31 @@ class Comparison:
         }
 
 
+def objection_to_reported(found: Any, asked: Mapping[str, Any]) -> Optional[str]:
+    """Why the accuracy that a payload reports by itself is not what the sweep asks for, or None. Where the sweep asks for
+    nothing, the payload decides."""
+    found = found or {}
+    cosine, rel_error = found.get("cosine"), found.get("rel_error")
+    least, most = asked.get("min_cosine"), asked.get("max_rel_error")
+    if cosine is not None and least is not None and not float(cosine) >= float(least):
+        return "cosine {:.6f} is below {:.6g}".format(float(cosine), float(least))
+    if rel_error is not None and most is not None and not float(rel_error) <= float(most):
+        return "relative error {:.4g} is above {:.4g}".format(float(rel_error), float(most))
+    return None
+
+
 def compared_value(call: Call, output: Any) -> Any:
     """What of an output is held against the reference: None when there is no array in it."""
     return call.value(output) if call.value is not None else next(arrays.leaves(output), None)
 
 
 def compare(output: Any, reference: Any) -> Comparison:
-    """Compare arrays or tensors of one shape, in float64, slice by slice. Raises ValueError when shapes differ or the
-    reference itself is not finite."""
+    """Compare arrays or tensors of one shape, in float64, slice by slice. Raises ValueError when shapes differ, the
+    reference is no array, or not finite."""
+    if not (arrays.is_tensor(reference) or arrays.is_array(reference)):
+        raise ValueError(
+            "the reference is {}: it must be an array or a tensor".format(type(reference).__name__)
+        )
     if arrays.sizes(output) != arrays.sizes(reference):
         raise ValueError(
             "the output's shape {} is not the reference's {}".format(
@@ -106,9 +147,17 @@ def compare(output: Any, reference: Any) -> Comparison:
             )
         )
     reference = arrays.like(reference, output)
+    if arrays.is_complex(output) != arrays.is_complex(reference):
+        raise ValueError(
+            "output is {}, reference {}: of complex numbers both must be".format(
+                dtype_name(output), dtype_name(reference)
+            )
+        )
+    scale = _scale(reference)
     dot = norm_out = norm_ref = norm_error = largest = 0.0
     elements = non_finite = 0
     for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference)):
+        out, ref = out * scale, ref * scale
         error = out - ref
         bad = int((~_isfinite(out)).sum())
         if int((~_isfinite(ref)).sum()):
@@ -127,11 +176,29 @@ def compare(output: Any, reference: Any) -> Comparison:
     if norm_ref == 0 or norm_out == 0:
         same = norm_error == 0
         return Comparison(
-            1.0 if same else 0.0, 0.0 if same else 1.0, largest, 0.0 if same else math.inf, elements, 0
+            1.0 if same else 0.0,
+            0.0 if same else 1.0,
+            largest / scale,
+            0.0 if same else math.inf,
+            elements,
+            0,
+            zero=norm_ref == 0,
         )
     cosine = max(-1.0, min(1.0, dot / math.sqrt(norm_out * norm_ref)))
     rms = math.sqrt(norm_ref / elements)
-    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest, largest / rms, elements, 0)
+    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest / scale, largest / rms, elements, 0)
+
+
+def _scale(reference: Any) -> float:
+    """A power of two that brings extreme numbers to where their squares can be added up; 1 for all others."""
+    if dtype_name(reference) not in ("float64", "complex128"):
+        return 1.0
+    peak = max(
+        (float(abs(part).max()) for part in arrays.row_chunks(reference) if arrays.count(part)), default=0.0
+    )
+    if not math.isfinite(peak) or peak == 0 or SMALLEST_SQUARED < peak < LARGEST_SQUARED:
+        return 1.0
+    return 2.0 ** -max(-1000, min(1000, math.frexp(peak)[1]))
 
 
 def _isfinite(value: Any) -> Any:

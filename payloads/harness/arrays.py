@@ -6,7 +6,7 @@ Anything else (numbers, strings, handles) passes through untouched. Neither libr
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, Tuple
 
 
 def is_tensor(value: Any) -> bool:
@@ -68,14 +68,89 @@ def _leaf_bytes(leaf: Any) -> int:
     return int(leaf.numel() * leaf.element_size()) if is_tensor(leaf) else int(leaf.nbytes)
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether a nest and its `clone` still hold the same bits (a NaN is itself)."""
+    return all(_same_leaf(*pair) for pair in zip(leaves(one), leaves(other)))
+
+
+def _same_leaf(one: Any, other: Any) -> bool:
+    if is_tensor(one):
+        import torch
+
+        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(one.element_size())
+        if bits is not None and not one.is_conj() and not one.is_neg():
+            one, other = one.detach().view(bits), other.detach().view(bits)
+        return bool(torch.equal(one, other))
+    import numpy as np
+
+    if one.dtype.kind in "fiub":
+        whole = "u{}".format(one.dtype.itemsize)
+        if one.dtype.itemsize in (1, 2, 4, 8):
+            one, other = one.view(whole), other.view(whole)
+    return bool(np.array_equal(one, other))
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Whether an array of one nest lies, at least in part, where one of the other does."""
+    spans = [_span(leaf) for leaf in leaves(other)]
+    return any(
+        kind == other_kind and start < other_end and other_start < end
+        for kind, start, end in map(_span, leaves(one))
+        for other_kind, other_start, other_end in spans
+    )
+
+
+def _span(leaf: Any) -> Tuple[str, int, int]:
+    """(where, first byte, last byte + 1); of an empty array, no bytes."""
+    if not is_tensor(leaf):
+        low = high = int(leaf.__array_interface__["data"][0])
+        if not leaf.size:
+            return "cpu", 0, 0
+        for length, stride in zip(leaf.shape, leaf.strides):
+            low, high = low + min(0, (length - 1) * stride), high + max(0, (length - 1) * stride)
+        return "cpu", low, high + int(leaf.itemsize)
+    if not leaf.numel():
+        return str(leaf.device), 0, 0
+    start = int(leaf.data_ptr())
+    last = sum((length - 1) * stride for length, stride in zip(leaf.shape, leaf.stride()))
+    return str(leaf.device), start, start + (last + 1) * int(leaf.element_size())
+
+
+def is_number(leaf: Any) -> bool:
+    """Whether an array holds numbers or codes of them, and no indices (whole numbers of 32 and 64 bits)."""
+    if is_tensor(leaf):
+        return bool(leaf.is_floating_point() or leaf.is_complex() or leaf.element_size() <= 2)
+    return leaf.dtype.kind in "fc" or (leaf.dtype.kind in "iub" and leaf.dtype.itemsize <= 2)
+
+
+def zero(leaf: Any) -> None:
+    """Fill one array with zeros."""
+    if is_tensor(leaf):
+        import torch
+
+        with torch.no_grad():
+            if leaf.element_size() == 1:
+                leaf.view(torch.uint8).zero_()
+            else:
+                leaf.zero_()
+    else:
+        leaf.fill(0)
+
+
 def poison(value: Any) -> None:
     """Fill every array so that what a call does not write is seen: floats with NaN (an 8-bit float's NaN where it has
-    one), integers with their most extreme value. Booleans are left as they are."""
+    one), integers with their most extreme value, booleans at random. What cannot be written to is left as it is."""
     for leaf in leaves(value):
         if is_tensor(leaf):
             _poison_tensor(leaf)
-        elif leaf.dtype.kind == "f":
+        elif not leaf.flags.writeable:
+            continue
+        elif leaf.dtype.kind in "fc":
             leaf.fill(float("nan"))
+        elif leaf.dtype.kind == "b":
+            import numpy as np
+
+            leaf[...] = np.random.default_rng(0).integers(0, 2, leaf.shape, dtype=np.uint8)
         elif leaf.dtype.kind in "iu":
             import numpy as np
 
@@ -85,14 +160,19 @@ def poison(value: Any) -> None:
 def _poison_tensor(leaf: Any) -> None:
     import torch
 
-    if leaf.dtype == torch.bool or leaf.is_complex():
-        return
-    if leaf.element_size() == 1 and leaf.dtype != torch.int8:
-        leaf.view(torch.uint8).fill_(255)
-    elif leaf.is_floating_point():
-        leaf.fill_(float("nan"))
-    else:
-        leaf.fill_(_extreme(torch.iinfo(leaf.dtype)))
+    if any(stride == 0 and length > 1 for length, stride in zip(leaf.shape, leaf.stride())):
+        return  # an expanded view: several elements share their memory
+    with torch.no_grad():
+        if leaf.dtype == torch.bool:
+            # By a hash of the position: torch's own random numbers belong to the payload.
+            position = torch.arange(leaf.numel(), device=leaf.device).reshape(leaf.shape)
+            leaf.copy_((position * 2654435761 >> 16) & 1)
+        elif leaf.element_size() == 1 and leaf.dtype != torch.int8:
+            leaf.view(torch.uint8).fill_(255)
+        elif leaf.is_floating_point() or leaf.is_complex():
+            leaf.fill_(float("nan"))
+        else:
+            leaf.fill_(_extreme(torch.iinfo(leaf.dtype)))
 
 
 def _extreme(info: Any) -> int:
@@ -100,13 +180,31 @@ def _extreme(info: Any) -> int:
 
 
 def row_chunks(value: Any, elements: int = 1 << 24) -> Iterator[Any]:
-    """`value` as float64 slices of about `elements` elements along its first axis."""
+    """`value` as float64 slices of about `elements` elements along its first axis; complex numbers as pairs."""
+    value = _real(value)
     flat = value.reshape(1, -1) if value.ndim < 2 else value
     per_row = max(1, count(flat) // max(1, flat.shape[0]))
     step = max(1, elements // per_row)
     for start in range(0, flat.shape[0], step):
         part = flat[start : start + step]
         yield part.double() if is_tensor(part) else part.astype("float64")
+
+
+def is_complex(value: Any) -> bool:
+    """Whether it holds complex numbers."""
+    return bool(value.is_complex()) if is_tensor(value) else value.dtype.kind == "c"
+
+
+def _real(value: Any) -> Any:
+    if is_tensor(value):
+        import torch
+
+        return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    if value.dtype.kind != "c":
+        return value
+    import numpy as np
+
+    return np.stack([value.real, value.imag], axis=-1)
 
 
 def count(value: Any) -> int:
@@ -126,5 +224,8 @@ def like(value: Any, other: Any) -> Any:
 
         return (value if is_tensor(value) else torch.from_numpy(value)).to(other.device)
     if is_tensor(value):
-        return value.detach().float().cpu().numpy()
+        value = value.detach()
+        if not value.is_complex():  # numpy knows neither bfloat16 nor 8-bit floats
+            value = value.double() if value.element_size() > 2 else value.float()
+        return value.resolve_conj().cpu().numpy()
     return value

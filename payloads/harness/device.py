@@ -59,8 +59,9 @@ def detect(use_torch: bool, gang: Gang = SOLO) -> Device:
         return Device(gang=gang)
     try:
         found = cuda.describe(gang.local_rank)
-    except (ImportError, OSError) as error:  # a torch that does not load: its backends will say so
-        return Device(absent="torch does not load: {}".format(str(error).strip().splitlines()[0]), gang=gang)
+    except Exception as error:  # noqa: BLE001 - a torch that does not load: its backends will say so
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        return Device(absent="torch does not load: {}".format(said[0]), gang=gang)
     if found is None:
         return Device(gang=gang)
     name, capability = found

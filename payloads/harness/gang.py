@@ -97,11 +97,13 @@ class Gang:
         return found
 
     def together(self, work: Callable[[], T]) -> T:
-        """Do `work` on every rank. Raises what it raised here, or `PeerFailed` when it only failed elsewhere."""
+        """Do `work` on every rank. Raises what it raised here, or `PeerFailed` when it only failed elsewhere.
+
+        A library or a payload that calls `sys.exit` ends its own work, and not this process: RuntimeError."""
         if self.size == 1:
-            return work()
+            return _kept_alive(work)
         try:
-            result = work()
+            result = _kept_alive(work)
         except PeerFailed:
             raise  # all ranks know already
         except Exception as error:
@@ -219,6 +221,13 @@ class Gang:
             store.delete_key(key)
         self._decisions = []
         return said
+
+
+def _kept_alive(work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except SystemExit as error:
+        raise RuntimeError("it called sys.exit({!r})".format(error.code)) from error
 
 
 SOLO = Gang()

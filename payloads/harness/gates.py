@@ -18,9 +18,11 @@ def version_of(library: Library) -> Optional[Tuple[str, str]]:
     """(distribution, version) that the library is installed as, or None when no distribution is known."""
     for name in library.installed_as:
         try:
-            return name, metadata.version(name)
+            version: Any = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+        if version:  # what is left of a half-removed package has none
+            return name, str(version)
     return None
 
 
@@ -36,12 +38,13 @@ def is_installed(library: Library) -> bool:
 
 def version_key(version: str) -> Tuple[Tuple[int, ...], int]:
     """An order of versions: release numbers, then pre-releases before it and post-releases after it (PEP 440 in short)."""
+    version = re.sub(r"^v?(\d+!)?", "", version.strip().lower())
     release = re.match(r"\d+(\.\d+)*", version)
     rest = version[release.end() :] if release else version
     numbers = tuple(int(n) for n in release.group().split(".")) if release else ()
     while numbers and numbers[-1] == 0:
         numbers = numbers[:-1]
-    rank = 1 if re.match(r"\.?post", rest) else -1 if re.match(r"\.?(a|b|rc|dev)", rest) else 0
+    rank = 1 if re.match(r"[-_.]?post", rest) else -1 if re.match(r"[-_.]?(a|b|c|rc|pre|dev)", rest) else 0
     return numbers, rank
 
 

@@ -7,11 +7,12 @@ import time
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Set
 
-from . import failures, gates, peaks, records, rounds, stats, verdicts
+from . import accuracy, failures, gates, peaks, records, rounds, stats, verdicts
 from . import trial as trials
-from .declare import Backend, Payload, Reported
+from .declare import Backend, Call, Payload, Reported
 from .device import Device
 from .gang import SOLO, Gang
+from .settings import Settings as ProcessSettings
 from .trial import Settings, Trial
 
 
@@ -47,6 +48,7 @@ class CaseRun:
         self._accuracy: Mapping[str, Any] = item.get("accuracy") or {}
         self._healthy = True
         self._gang: Gang = device.gang if payload.collective else SOLO
+        self._process = ProcessSettings()
 
     def run(self) -> bool:
         """Measure every backend of the item that is not in `done`. False when the device no longer computes: what was
@@ -108,52 +110,86 @@ class CaseRun:
         """A correct trial with its timer, or None when its measurement is already reported."""
         self._reporter.phase(backend.name, "compile")
         started = time.perf_counter()
-        gang = self._gang
         try:
-            built = gang.together(lambda: backend.build(problem))
-            if isinstance(built, Reported):
-                self._report_own(backend, built)
-                return None
-            trial = Trial(backend, built, self._device, gang)
-            output = gang.together(lambda: trials.compile_call(trial, started))
-            self._reporter.phase(backend.name, "check")
-            objection = gang.together(partial(trials.check, trial, output, self._accuracy))
-            del output
-            objection = gang.first_objection(objection)
-            if objection is not None:
-                self._report_incorrect(trial, objection)
-                return None
-            gang.together(lambda: trials.prepare_timer(trial, self._settings, self._accuracy, self._crossed))
+            with self._process.of(backend.name):
+                trial = self._prepared(backend, problem, started)
         except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
             self._fail(backend, error)
             return None
         return trial
 
+    def _prepared(self, backend: Backend, problem: Any, started: float) -> Optional[Trial]:
+        """`_try_alone`, which reports what this raises."""
+        gang = self._gang
+        built = gang.together(lambda: backend.build(problem))
+        if isinstance(built, Reported):
+            self._report_own(backend, built)
+            return None
+        if not isinstance(built, Call):
+            raise TypeError("the backend gave {}, no Call".format(type(built).__name__))
+        trial = Trial(backend, built, self._device, gang, neutral=self._process.neutral)
+        output = gang.together(lambda: trials.compile_call(trial, started))
+        self._reporter.phase(backend.name, "check")
+        objection = gang.together(partial(trials.check, trial, output, self._accuracy))
+        del output
+        objection = gang.first_objection(objection)
+        if objection is not None:
+            self._report_incorrect(trial, objection)
+            return None
+        gang.together(lambda: trials.prepare_timer(trial, self._settings, self._accuracy, self._crossed))
+        return trial
+
     def _run_rounds(self, ready: List[Trial]) -> None:
         by_name = {trial.backend.name: trial for trial in ready}
         contenders = [
-            rounds.Contender(trial.backend.name, trial.timer) for trial in ready if trial.timer is not None
+            rounds.Contender(trial.backend.name, trial.timer, partial(self._process.of, trial.backend.name))
+            for trial in ready
+            if trial.timer is not None
         ]
+
+        def finished(contender: rounds.Contender) -> bool:
+            return self._finish(by_name[contender.name], contender) or stand(contender)
 
         def failed(contender: rounds.Contender, error: Exception) -> bool:
             self._fail(by_name[contender.name].backend, error)
-            if not self._healthy:
-                # The others' samples were taken while the device was well: they stand.
-                for other in contenders:
-                    if not other.done and other.samples:
-                        self._report_ok(by_name[other.name], other)
-            return self._healthy
+            return self._healthy or stand(contender)
+
+        def stand(but: rounds.Contender) -> bool:
+            # The device is gone. The others' samples were taken while it was well: they stand.
+            for other in contenders:
+                if other is not but and not other.done and other.samples:
+                    self._reporter.measurement(self._ok_record(by_name[other.name], other))
+            return False
 
         rounds.run(
             contenders,
             self._settings,
             announce=lambda contender: self._reporter.phase(contender.name, "measure"),
-            finished=lambda contender: self._report_ok(by_name[contender.name], contender),
+            finished=finished,
             failed=failed,
             gang=self._gang,
         )
 
-    def _report_ok(self, trial: Trial, contender: rounds.Contender) -> None:
+    def _finish(self, trial: Trial, contender: rounds.Contender) -> bool:
+        """Report a backend that had its turns, if it still computes what it should; whether the device works."""
+        gang = self._gang
+        try:
+            with self._process.of(trial.backend.name):
+                objection = gang.together(lambda: trials.recheck(trial, self._accuracy))
+            objection = gang.first_objection(objection)
+            record = None
+            if objection is None:
+                record = gang.together(lambda: self._ok_record(trial, contender))
+        except Exception as error:  # noqa: BLE001 - the boundary to a library's code: its failure is this backend's outcome
+            self._fail(trial.backend, error)
+            return self._healthy
+        if record is not None:
+            self._reporter.measurement(record)
+        else:
+            self._report_incorrect(trial, str(objection))
+        return True
+
+    def _ok_record(self, trial: Trial, contender: rounds.Contender) -> Dict[str, Any]:
         samples = contender.samples
         ordered = sorted(samples)
         median_us = stats.quantile(ordered, 0.5)
@@ -189,7 +225,10 @@ class CaseRun:
             metrics.update(call.metrics(median_us))
         if "peak_fraction" in metrics or "bandwidth_fraction" in metrics:
             extra["peak_source"] = peaks.SOURCE
-        self._report(
+        changed = self._process.changed(trial.backend.name)
+        if changed:
+            extra["settings_of_its_own"] = changed
+        return records.measurement(
             trial.backend.name,
             "ok",
             "; ".join(trial.notes) or None,
@@ -215,7 +254,18 @@ class CaseRun:
         )
 
     def _report_own(self, backend: Backend, reported: Reported) -> None:
-        samples = [float(sample) for sample in reported.samples_us]
+        samples = _times(reported.samples_us)
+        objection = accuracy.objection_to_reported(reported.accuracy, self._accuracy)
+        if objection is not None:
+            self._report(
+                backend.name,
+                "incorrect",
+                objection,
+                resolved_backend=backend.name,
+                extra=reported.extra,
+                accuracy=reported.accuracy,
+            )
+            return
         verdict = "valid"
         reasons: List[str] = []
         timing: Optional[Dict[str, Any]] = None
@@ -264,3 +314,17 @@ class CaseRun:
 
     def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))
+
+
+def _times(samples_us: Any) -> List[float]:
+    """What a payload measured by itself, as floats. Raises ValueError for what is no time."""
+    found = []
+    for index, sample in enumerate(samples_us or ()):
+        try:
+            time_us = float(sample)
+        except (TypeError, ValueError):
+            time_us = None
+        if isinstance(sample, (str, bytes, bool)) or time_us is None or time_us <= 0:
+            raise ValueError("samples_us[{}] is {!r}: a time is a number above zero".format(index, sample))
+        found.append(time_us)
+    return found

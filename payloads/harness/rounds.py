@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import gc
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, ContextManager, List, Optional, Sequence
 
 from . import stats
 from .gang import SOLO, Gang
@@ -26,10 +27,12 @@ ON_GPU = frozenset(("graph", "events", "cupti"))
 
 @dataclass
 class Contender:
-    """A backend in the rounds: its timer, and the samples of each round in microseconds."""
+    """A backend in the rounds: its timer, the process's settings in its turns, and the samples of each round in
+    microseconds."""
 
     name: str
     timer: Timer
+    settings: Callable[[], ContextManager[None]] = nullcontext
     rounds: List[List[float]] = field(default_factory=list)
     timed_ms: float = 0.0
     spent_ms: float = 0.0
@@ -53,8 +56,15 @@ class Contender:
     def take(self, budget_ms: float) -> None:
         """One turn."""
         start = time.perf_counter()
-        samples = self.timer.take(budget_ms)
+        with self.settings():
+            samples = self.timer.take(budget_ms)
         self.spent_ms += (time.perf_counter() - start) * 1000.0
+        if not stats.median(samples) > 0:
+            raise RuntimeError(
+                "timer {} measured {:g} µs a call: nothing that it could see was done".format(
+                    self.timer.name, stats.median(samples)
+                )
+            )
         self.timed_ms += sum(samples) * self.timer.calls_per_sample / 1000.0
         self.rounds.append(samples)
 
@@ -72,13 +82,13 @@ def run(
     contenders: Sequence[Contender],
     settings: Settings,
     announce: Callable[[Contender], None],
-    finished: Callable[[Contender], None],
+    finished: Callable[[Contender], Optional[bool]],
     failed: Callable[[Contender, Exception], bool],
     gang: Gang = SOLO,
 ) -> None:
     """Take turns until every contender has enough. `announce` before each turn, `finished` as each one ends.
 
-    `failed` is told of an exception in a turn, and says whether the others can go on.
+    `failed` is told of an exception in a turn, and says whether the others can go on; so may `finished`, by False.
     """
     gc.collect()
     gc.disable()  # a collection inside a sample would be measured
@@ -92,7 +102,7 @@ def _take_turns(
     contenders: Sequence[Contender],
     settings: Settings,
     announce: Callable[[Contender], None],
-    finished: Callable[[Contender], None],
+    finished: Callable[[Contender], Optional[bool]],
     failed: Callable[[Contender, Exception], bool],
     gang: Gang,
 ) -> None:
@@ -117,7 +127,8 @@ def _take_turns(
                     return
             elif gang.decide(contender.has_enough(settings)):
                 contender.done = True
-                finished(contender)
+                if finished(contender) is False:
+                    return
         number += 1
         if number >= settings.rounds:
             # More rounds only come for precision, and each is longer: the interval shrinks with the root of the time.

@@ -50,7 +50,12 @@ def _load(path: str) -> Payload:
     global _waiting
     _waiting = []
     try:
-        runpy.run_path(path, run_name="__main__")
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as error:
+            raise RuntimeError(
+                "{} called sys.exit({!r})".format(os.path.basename(path), error.code)
+            ) from error
         if len(_waiting) != 1:
             raise RuntimeError("{} does not end in one call of main".format(os.path.basename(path)))
         return _waiting[0]

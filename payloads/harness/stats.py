@@ -25,7 +25,8 @@ def median(values: Sequence[float]) -> float:
 
 
 def relative_error(values: Sequence[float]) -> Optional[float]:
-    """Half the width of the median's 95% interval over the median; None for fewer than 6 samples.
+    """Half the width of the median's 95% interval over the median; None for fewer than 6 samples, and where the median
+    is not above zero.
 
     The interval lies between two order statistics, whose ranks come from the binomial(n, 1/2) distribution of how many
     samples fall below the true median: exact for few samples, its normal approximation beyond 50.
@@ -35,6 +36,8 @@ def relative_error(values: Sequence[float]) -> Optional[float]:
         return None
     ordered = sorted(values)
     low = _lower_rank(n)
+    if not quantile(ordered, 0.5) > 0:
+        return None
     return (ordered[n - low] - ordered[low - 1]) / 2 / quantile(ordered, 0.5)
 
 

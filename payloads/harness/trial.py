@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Set
 
-from . import accuracy, arrays, gpu_timing, ring, stats, timers
+from . import accuracy, arrays, conduct, gpu_timing, ring, stats, timers
 from .declare import Backend, Call
 from .device import Device
 from .gang import SOLO, Gang
@@ -43,13 +44,17 @@ class Trial:
     device: Device
     gang: Gang = SOLO
     compile_s: float = 0.0
+    before: Any = None  # a copy of the inputs as they were before the first call, until they are checked
+    reference: Any = None
     comparison: Optional[accuracy.Comparison] = None
     accuracy_record: Optional[Dict[str, Any]] = None
+    rotation: Optional[ring.Ring] = None
     timer: Optional[timers.Timer] = None
     cache: Optional[str] = None
     host_us: Optional[float] = None
     hot_median_us: Optional[float] = None
     disagreement: bool = False
+    neutral: Callable[[], ContextManager[None]] = nullcontext
     notes: List[str] = field(default_factory=list)
     extra: Dict[str, Any] = field(default_factory=dict)
 
@@ -72,6 +77,10 @@ def compile_call(trial: Trial, started: float) -> Any:
     call = trial.call
     if call.tune is not None:
         call.tune()
+    copying = time.perf_counter()
+    trial.before = conduct.copy_of_inputs(call, trial.on_gpu, trial.gang)
+    trial.synchronize()
+    started += time.perf_counter() - copying  # our own work, and none of the compilation
     output = call.run(call.inputs, ring.make_out(call))
     trial.synchronize()
     trial.compile_s = time.perf_counter() - started
@@ -93,32 +102,100 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     A library that allocates its own output most likely gets the poisoned block that was freed just before.
     """
     call = trial.call
+    before, trial.before = trial.before, None
+    # All ranks of a gang stop here, or none: the next call is made by all.
+    objection = trial.gang.first_objection(conduct.objection(call, first_output, before))
+    if objection is not None:
+        return objection
     out = ring.make_out(call)
+    if out is not None:
+        arrays.poison(out)
     if call.restore is not None:
         call.restore(call.inputs)
     elif out is None:
         out_like = arrays.clone(first_output)
         arrays.poison(out_like)
         del out_like
-    else:
-        arrays.poison(out)
+    if call.restore is None:
+        arrays.poison(first_output)  # what was kept of the first call is no result of the second
     del first_output
     output = call.run(call.inputs, out)
     trial.synchronize()
-    result = accuracy.compared_value(call, output)
+    result = _result(trial, output)
     if result is None:
-        return "the call returned no array"
+        return "the call returned no array: run(inputs, out) must return its output"
+    if not trial.on_gpu:
+        result = arrays.clone(result)  # as it is now: a thread that still writes it is too late
     limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
-    trial.comparison = accuracy.compare(result, call.reference())
     float_cosine = None
-    if call.float_reference is not None and not trial.comparison.non_finite:
-        float_cosine = accuracy.compare(result, call.float_reference()).cosine
+    with trial.neutral():
+        trial.reference = call.reference()
+        trial.comparison = accuracy.compare(result, trial.reference)
+        if call.float_reference is not None and not trial.comparison.non_finite:
+            float_cosine = accuracy.compare(result, call.float_reference()).cosine
     trial.accuracy_record = trial.comparison.record(call.reference_name, float_cosine)
     objection = trial.comparison.objection(limits)
     if objection is None and call.inspect is not None:
         objection, facts = call.inspect(output)
         trial.extra.update(facts)
+    del result, output
+    if objection is None and trial.comparison.zero:
+        trial.notes.append(
+            "the reference is zero everywhere: that proves little, and zeros are faster than numbers"
+        )
+    elif objection is None and before is not None:
+        objection = conduct.objection(call, None, before) or _deafness(trial, before, limits)
     return objection
+
+
+def _result(trial: Trial, output: Any) -> Any:
+    return accuracy.compared_value(trial.call, output)
+
+
+def _deafness(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
+    """Call with a copy of the inputs, and again when all of its numbers are zero: that cannot give the same output."""
+    out = ring.make_out(trial.call)
+    trial.call.run(inputs, out)
+    if not conduct.blank(inputs):
+        return None
+    arrays.poison(out)
+    try:
+        result = _result(trial, trial.call.run(inputs, out))
+        trial.synchronize()
+        same = accuracy.compare(result, trial.reference).objection(limits) is None
+    except Exception:  # noqa: BLE001 - zeros are not what it was made for; that it cares for them is the answer
+        trial.synchronize()  # raises if the device is gone
+        return None
+    return conduct.DEAF if same else None
+
+
+def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
+    """Why what the timed calls compute is not right any more, or None: once more as they are timed, into poisoned memory."""
+    call, rotation = trial.call, trial.rotation
+    assert rotation is not None
+    if isinstance(trial.timer, timers.GraphTimer):
+        outputs = trial.timer.outputs
+        if call.restore is None:
+            arrays.poison(outputs)
+        else:
+            for inputs, _ in rotation.sets:
+                call.restore(inputs)
+        trial.timer.replay()
+        result = _result(trial, outputs[len(outputs) // 2])
+    else:
+        inputs, out = rotation.next()
+        arrays.poison(out)
+        if call.restore is not None:
+            call.restore(inputs)
+        result = _result(trial, call.run(inputs, out))
+        trial.synchronize()
+    if result is None:
+        return "after it was timed, the call returned no array"
+    if not trial.on_gpu:
+        result = arrays.clone(result)
+    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
+    objection = accuracy.compare(result, trial.reference).objection(limits)
+    return "after it was timed, the call computes something else: {}".format(objection) if objection else None
 
 
 def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:
@@ -128,12 +205,14 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     trial.synchronize()
     rotation = ring.cold(call, trial.device, output) if settings.cache == "cold" else ring.hot(call)
     rotation.cut(min(trial.gang.every(len(rotation.sets))))
+    trial.rotation = rotation
     trial.cache = rotation.cache
     trial.extra["input_sets"] = len(rotation.sets)
     if rotation.note:
         trial.notes.append(rotation.note)
     if trial.on_gpu:
-        gpu_timing.prepare(trial, settings, asked, crossed, rotation, output)
+        del output
+        gpu_timing.prepare(trial, settings, asked, crossed, rotation)
     else:
         trial.timer = timers.HostTimer(call, rotation, trial.gang)
         if rotation.cache == "cold":

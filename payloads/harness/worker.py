@@ -187,7 +187,7 @@ def _import(name: str) -> None:
     if importlib.util.find_spec(name) is not None:
         try:
             importlib.import_module(name)
-        except (ImportError, OSError) as error:  # does not load here; the backends that need it will say so
+        except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, the backends that need it will say so
             failures.log(error, "import {}".format(name))
 
 

@@ -91,7 +91,8 @@ def test_cold_on_a_cpu_rotates_more_inputs_than_the_cache_holds(measure):
     record = measure(payload_of(right=lambda p: call), item, CPU).records["right"]
     assert record["timing"]["cache"] == "cold"
     assert record["timing"]["hot_median_us"] > 0
-    assert 2 < len(seen) <= record["extra"]["input_sets"]
+    # … and one call is made with a copy whose numbers are zero.
+    assert 2 < len(seen) <= record["extra"]["input_sets"] + 1
 
 
 @pytest.mark.parametrize(

@@ -86,10 +86,23 @@ def test_a_library_that_is_too_old(install):
         ("0.4.1", "0.4.1.post1"),
         ("2.9.1", "2.11.0+cu130"),
         ("0.6.dev1", "0.6.0"),
+        ("2.9.0a0+50eac811a6.nv25.9", "2.9"),
+        ("v0.5.9", "0.6.0-RC1"),
+        ("0.6.0-RC1", "1!0.6"),
     ],
 )
 def test_versions_order_as_pep_440_has_it(smaller, larger):
     assert gates.version_key(smaller) < gates.version_key(larger)
+
+
+def test_a_package_that_is_half_removed_has_no_version(tmp_path, monkeypatch):
+    (tmp_path / "flashinfer.py").write_text("", encoding="utf-8")
+    (tmp_path / "flashinfer_python-0.6.0.dist-info").mkdir()
+    (tmp_path / "flashinfer_python-0.6.0.dist-info" / "METADATA").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    library = Library("flashinfer", ("flashinfer-python",), minimum="0.7")
+    assert gates.library_refusal(library) is None
+    assert gates.installed_name(library) == "flashinfer"
 
 
 def test_trailing_zeros_mean_nothing():
@@ -137,7 +150,13 @@ def test_poison_fills_whatever_a_call_may_leave_unwritten():
         torch.zeros(2, dtype=torch.uint8),
         torch.zeros(2, dtype=torch.int8),
         [np.zeros(2, np.int32), np.zeros(2, np.uint16), torch.zeros(2, dtype=torch.int32)],
-        torch.zeros(2, dtype=torch.bool),
+        torch.zeros(512, dtype=torch.bool),
+        np.zeros(512, bool),
+        np.zeros(2, np.complex64),
+        torch.zeros(2, dtype=torch.complex64),
+        np.broadcast_to(np.float32(3), (2,)),
+        torch.full((1,), 3.0).expand(2),
+        torch.zeros(2, requires_grad=True),
     )
     arrays.poison(values)
     assert values[0].isnan().all()
@@ -146,7 +165,12 @@ def test_poison_fills_whatever_a_call_may_leave_unwritten():
     assert (values[3] == 255).all()
     assert (values[4] == -128).all()
     assert [int(v[0]) for v in values[5]] == [-(2**31), 2**16 - 1, -(2**31)]
-    assert not values[6].any()
+    assert 200 < int(values[6].sum()) < 312
+    assert 200 < values[7].sum() < 312
+    assert np.isnan(values[8]).all()
+    assert values[9].isnan().all()
+    assert values[10][0] == values[11][0] == 3  # cannot be written to
+    assert values[12].isnan().all()
 
 
 def test_limits_follow_from_the_dtype_and_one_from_the_other():
