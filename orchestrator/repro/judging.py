@@ -57,7 +57,9 @@ def judge(before: Measurement, now: Measurement, past: Iterable[PastTime] = ()) 
         )
     match = Match(subject, before.label, before.payload, timed(before), timed(now))
     (pair,) = decide([match], NoiseOfHosts(past))
-    numbers = f"{number(match.a.median_us)} µs then, {number(match.b.median_us)} µs now ({100 * pair.change:+.2f}%)"
+    numbers = (
+        f"{number(match.a.median_us)} µs then, {number(match.b.median_us)} µs now ({100 * pair.change:+.2f}%)"
+    )
     if pair.floor is not None:
         numbers += f"; changes below {100 * pair.floor:.2f}% are noise there"
     came_back = {Outcome.SAME: True, Outcome.FASTER: False, Outcome.SLOWER: False}.get(pair.outcome)
