@@ -25,7 +25,10 @@ def prepare(
     by_events = timers.EventsTimer(call, rotation, flush, issue_us, gang)
     estimate_us = gang.decide(stats.median(by_events.take(1.0)))
     trial.timer = by_events
+    # After its last launch the host waited for so much of each call's work, whichever stream it is on.
+    waited_us = trial.host_us - issue_us
     if settings.timer == "events":
+        _confirm_events(trial, estimate_us, {"host": waited_us})
         return
     if settings.timer == "cupti" and _by_cupti(trial, settings, rotation, flush, issue_us, estimate_us):
         return
@@ -38,10 +41,13 @@ def prepare(
         trial.notes.append(
             "not captured in a graph ({}): measured by events".format(str(error).strip().split("\n")[0])
         )
+        _confirm_events(trial, estimate_us, {"host": waited_us})
         return
     objection = gang.first_objection(_replay_objection(trial, by_graph, rotation, asked))
     if objection:
         trial.notes.append("{}: measured by events".format(objection))
+        cupti_us = _cupti_witness(trial, rotation, flush, issue_us, estimate_us)
+        _confirm_events(trial, estimate_us, {"host": waited_us} if cupti_us is None else {"cupti": cupti_us})
         return
     trial.timer = by_graph
     shape_class = (
@@ -148,6 +154,16 @@ def _cross_check(
         witness, eager_us = "back_to_back", timers.back_to_back(trial.call, rotation, issue_us, estimate_us)
     trial.extra["cross_check_us"] = {"graph": graph_us, witness: eager_us}
     trial.disagreement = trial.gang.decide(verdicts.timers_disagree(graph_us, eager_us))
+
+
+def _confirm_events(trial: Trial, events_us: float, witness: Dict[str, float]) -> None:
+    """Events around a call see the current stream alone: what runs on another one, without the current one waiting for it,
+    takes them no time. They must not say less than the witness (more they may: launch latency leaks into them)."""
+    ((name, least_us),) = witness.items()
+    missed = least_us > events_us and verdicts.timers_disagree(events_us, least_us)
+    trial.disagreement = trial.gang.decide(missed)
+    if trial.disagreement:
+        trial.extra["cross_check_us"] = {"events": events_us, name: least_us}
 
 
 def _cupti_witness(

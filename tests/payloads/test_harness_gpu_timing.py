@@ -152,3 +152,55 @@ def test_a_device_that_dies_in_the_rounds_fails_one_backend_and_keeps_the_others
     assert recorder.records["dying"]["status"] == "crashed"
     assert "illegal memory access" in recorder.records["dying"]["reason"]
     assert recorder.records["fine"]["timing"]["median_us"] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("timer", ["auto", "events"])
+def test_work_on_a_stream_that_nobody_waits_for_is_not_timed_by_events(gpu, measure, timer):
+    item = make_item({}, ["a"], measure={**HOT, "timer": timer})
+
+    def run(inputs, out):
+        gpu.launch(1.0, lambda: None)
+        gpu.launch(2000.0, lambda: torch.mul(inputs, 2, out=out), elsewhere=True)
+        return out
+
+    call = doubling(gpu)
+    call.run = run
+    record = measure(payload_of(a=call), item, GPU).records["a"]
+    assert (record["status"], record["verdict"]) == ("ok", "suspect")
+    assert record["reasons"] == ["timers_disagree"]
+    assert record["extra"]["cross_check_us"]["events"] == pytest.approx(1.0)
+    assert record["extra"]["cross_check_us"]["host"] > 1500
+    if timer == "auto":
+        assert "kernels escape the graph's capture" in record["reason"]
+
+
+def test_results_that_are_kept_are_found_though_a_graph_captures_nothing_of_them(gpu, measure):
+    known = {}
+    call = doubling(gpu)
+    run = call.run
+
+    def remembering(inputs, out):
+        if inputs.data_ptr() not in known:
+            known[inputs.data_ptr()] = run(inputs, torch.empty_like(inputs))
+        return known[inputs.data_ptr()]
+
+    call.run = remembering
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=COLD), GPU).records["a"]
+    assert (record["status"], record["timing"]) == ("incorrect", None)
+
+
+def test_what_goes_wrong_while_it_is_timed_is_found_after_the_rounds(gpu, measure):
+    calls = {"a": doubling(gpu), "b": doubling(gpu)}
+    turns = iter(range(10**9))
+
+    def run(inputs, out):
+        late = next(turns) > 40
+        gpu.launch(10.0, lambda: torch.mul(inputs, 3 if late else 2, out=out))
+        return out
+
+    calls["a"].run = run
+    item = make_item({}, ["a", "b"], measure={**HOT, "timer": "events"})
+    records = measure(payload_of(**calls), item, GPU).records
+    assert (records["a"]["status"], records["a"]["timing"]) == ("incorrect", None)
+    assert "after it was timed, the call computes something else" in records["a"]["reason"]
+    assert records["b"]["status"] == "ok"

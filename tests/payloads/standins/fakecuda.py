@@ -1,10 +1,12 @@
 """A GPU that exists only as a clock: what `torch.cuda` offers a timer, on CPU tensors.
 
 `launch(us, effect)` is a kernel: it takes `us` of device time and then has its effect. Inside a capture it is recorded
-instead, and happens at each replay. One that `escapes` happens neither at capture nor at replay.
+instead, and happens at each replay. One that `escapes` happens neither at capture nor at replay. One `elsewhere` is on
+a stream that the current one does not wait for: it happens at once, events see nothing of it, and no capture records it.
 """
 
 import contextlib
+import time
 import types
 
 L2_BYTES = 1 << 16
@@ -19,13 +21,17 @@ class FakeGpu:
         self.allocated = 0
         self.slept = 0
         self.launches = 0
+        self.pending_us = 0.0
         self.record = None  # where CUPTI's records go: (kind, name, start_us, end_us, number of the launch)
 
-    def launch(self, us, effect, escapes=False, name="kernel", kind=10):
+    def launch(self, us, effect, escapes=False, name="kernel", kind=10, elsewhere=False):
         self.launches += 1
         if self.dead:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        if self.capturing is None:
+        if elsewhere:
+            self.pending_us += us
+            effect()
+        elif self.capturing is None:
             self.clock_us += us
             if self.record is not None:
                 self.record(kind, name, self.clock_us - us, self.clock_us, self.launches)
@@ -81,6 +87,8 @@ class FakeGpu:
         def synchronize():
             if gpu.dead:
                 raise RuntimeError("CUDA error: an illegal memory access was encountered")
+            time.sleep(gpu.pending_us / 1e6)
+            gpu.pending_us = 0.0
 
         properties = types.SimpleNamespace(L2_cache_size=L2_BYTES)
         for name, value in {
