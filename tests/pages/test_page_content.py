@@ -207,6 +207,24 @@ def test_ceilings_are_measured_where_a_copy_and_a_large_product_are_in_the_run(t
     assert lines["specification: 2015 TFLOP/s (gemm_fp4)"] == "dash"
 
 
+def test_each_precision_has_its_own_ceiling(tmp_path: Path) -> None:
+    device = devices("gpu-a", 1)[0]
+    large = {**CASE, "id": "d" * 16, "label": "large", "params": {"m": 8192, "n": 8192, "k": 8192}}
+    other = {**large, "id": "f" * 16}
+    records = [
+        {**measurement("gpu-a", device, large, "torch", 900.0), "extra": {"precision": "fp8"}},
+        {**measurement("gpu-a", device, other, "torch", 1800.0), "extra": {"precision": "bf16"}},
+    ]
+    run = write_run(tmp_path, [large, other], records, ("gpu-a",), replicate="replicate")
+    made = curve_sections(build(Archive(tmp_path), run))
+    figure = next(s for s in made if s.title == "Roofline").blocks[0].figures[devices("gpu-a", 1)[0]["name"]]
+    lines = {t["name"] for t in figure.traces if t["mode"] == "lines" and t["line"]["dash"] == "solid"}
+    assert lines == {
+        "measured: 1222 TFLOP/s fp8 (torch, large)",
+        "measured: 611 TFLOP/s bf16 (torch, large)",
+    }
+
+
 def test_plotly_is_given_no_markup() -> None:
     assert (
         plain("<b>x</b> & <a href='javascript:1'>")

@@ -178,14 +178,15 @@ def _roofline_figure(members: Sequence[Measurement]) -> Figure | None:
 
 def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool, str]]:
     """(name, rate in GB/s or TFLOP/s, whether it is a bandwidth, dash)."""
-    for metric, unit, is_bandwidth in (("gbps", "GB/s", True), ("tflops", "TFLOP/s", False)):
-        fit = [m for m in members if (_shows_bandwidth(m) if is_bandwidth else _shows_arithmetic(m))]
-        if fit:
-            best = max(fit, key=lambda m: (m.verdict is Verdict.VALID, m.metrics[metric] or 0))
-            rate = best.metrics[metric] or 0
-            doubt = "" if best.verdict is Verdict.VALID else ", suspect"
-            name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label}{doubt})"
-            yield name, rate, is_bandwidth, "solid"
+    moving = [m for m in members if _shows_bandwidth(m)]
+    products: dict[str, list[Measurement]] = {}
+    for m in members:
+        if _shows_arithmetic(m):
+            products.setdefault(str(m.extra.get("precision") or m.payload), []).append(m)
+    if moving:
+        yield _measured(moving, "gbps", "GB/s")
+    for precision, found in products.items():
+        yield _measured(found, "tflops", "TFLOP/s" if len(products) == 1 else f"TFLOP/s {visible(precision)}")
     peaks: dict[tuple[bool, float], dict[str, None]] = {}
     for m in members:
         for metric, fraction, is_bandwidth in (
@@ -198,6 +199,15 @@ def _ceilings(members: Sequence[Measurement]) -> Iterable[tuple[str, float, bool
     for (is_bandwidth, rate), payloads in peaks.items():
         what = "GB/s" if is_bandwidth else f"TFLOP/s ({', '.join(payloads)})"
         yield f"specification: {rate:g} {what}", rate, is_bandwidth, "dash"
+
+
+def _measured(fit: Sequence[Measurement], metric: str, unit: str) -> tuple[str, float, bool, str]:
+    """The highest of these rates, of a valid one if there is any, as in `_ceilings`."""
+    best = max(fit, key=lambda m: (m.verdict is Verdict.VALID, m.metrics[metric] or 0))
+    rate = best.metrics[metric] or 0
+    doubt = "" if best.verdict is Verdict.VALID else ", suspect"
+    name = f"measured: {number(rate, 3)} {unit} ({best.backend}, {best.label}{doubt})"
+    return name, rate, metric == "gbps", "solid"
 
 
 def _shows_bandwidth(m: Measurement) -> bool:
