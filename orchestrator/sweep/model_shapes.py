@@ -2,7 +2,8 @@
 
 A product is C[m, n] = A[m, k] · B[n, k]ᵀ. Under tensor parallelism of degree `tp` the products that split by head or by
 intermediate column have n / tp, those that gather them again k / tp. An expert is counted at the rows it gets on
-average, tokens · top-k / experts, at least one. Sizes of the presets are those of the models' own config.json.
+average, tokens · top-k / experts (to the nearest, at least one); (1 − top-k / experts)^tokens of the experts get none.
+Sizes of the presets are those of the models' own config.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Latent:
 
 @dataclass(frozen=True)
 class Layer:
-    """Sizes of a model's layer. `kv_heads` and `head_dim` count for grouped attention, `latent` for MLA."""
+    """Sizes of a model's layer. `kv_heads` and `head_dim` count for grouped attention, `latent` for MLA; `shared` is the
+    intermediate size of all shared experts together."""
 
     hidden: int
     heads: int
@@ -44,18 +46,26 @@ class Layer:
     dense: int | None = None
     expert: int | None = None
     experts: int = 0
-    shared_experts: int = 0
+    shared: int = 0
     top_k: int = 0
+
+    def rows_each(self, tokens: int) -> int:
+        """Rows of an expert on average."""
+        return max(1, math.floor(tokens * self.top_k / self.experts + 0.5))
+
+    def idle_share(self, tokens: int) -> float:
+        """How many of the experts get no token, on average and all equally likely."""
+        return float((1 - self.top_k / self.experts) ** tokens)
 
 
 PRESETS = {
     "glm-5": Layer(
         6144, 64, latent=Latent(2048, 512, 192, 64, 256),
-        dense=12288, expert=2048, experts=256, shared_experts=1, top_k=8,
+        dense=12288, expert=2048, experts=256, shared=2048, top_k=8,
     ),
     "deepseek-v3": Layer(
         7168, 128, latent=Latent(1536, 512, 128, 64, 128),
-        dense=18432, expert=2048, experts=256, shared_experts=1, top_k=8,
+        dense=18432, expert=2048, experts=256, shared=2048, top_k=8,
     ),
     "qwen3-235b-a22b": Layer(4096, 64, kv_heads=4, expert=1536, experts=128, top_k=8),
     "qwen3-30b-a3b": Layer(2048, 32, kv_heads=4, expert=768, experts=128, top_k=8),
@@ -86,11 +96,10 @@ def model_points(document: Document, model: ModelShapes, loc: Loc) -> tuple[Poin
     labels: dict[tuple[int, int, int], list[str]] = {}
     for tokens in model.tokens:
         for what, n, k, per_expert in products:
-            rows = max(1, math.ceil(tokens * layer.top_k / layer.experts)) if per_expert else tokens
-            label = f"{what} tokens={tokens}" + (
-                f" ({rows} row{'s' * (rows > 1)} each)" if per_expert else ""
+            rows = layer.rows_each(tokens) if per_expert else tokens
+            labels.setdefault((rows, n, k), []).append(
+                f"{what} tokens={tokens}" + (_of_experts(layer, tokens) if per_expert else "")
             )
-            labels.setdefault((rows, n, k), []).append(label)
     head = name if model.tp == 1 else f"{name} tp={model.tp}"
     return tuple(
         Point(
@@ -98,6 +107,11 @@ def model_points(document: Document, model: ModelShapes, loc: Loc) -> tuple[Poin
         )
         for (m, n, k), whats in labels.items()
     )
+
+
+def _of_experts(layer: Layer, tokens: int) -> str:
+    rows, idle = layer.rows_each(tokens), layer.idle_share(tokens)
+    return f" ({rows} row{'s' * (rows > 1)} each{f', {idle:.0%} idle' if idle >= 0.005 else ''})"
 
 
 def _products(layer: Layer, tp: int) -> Iterator[tuple[str, int, int, bool]]:
@@ -121,7 +135,9 @@ def _products(layer: Layer, tp: int) -> Iterator[tuple[str, int, int, bool]]:
         yield "o", layer.hidden, heads * mla.value, False
     else:
         # fewer key/value heads than ranks: they are repeated, each rank keeps one
-        kv_heads = max(1, layer.kv_heads // tp)
+        kv_heads = 1 if layer.kv_heads < tp else split(layer.kv_heads, "the key/value heads")
+        if tp % layer.kv_heads and layer.kv_heads < tp:
+            raise ValueError(f"tp: {tp} is no multiple of the key/value heads ({layer.kv_heads})")
         yield "qkv", (heads + 2 * kv_heads) * layer.head_dim, layer.hidden, False
         yield "o", layer.hidden, heads * layer.head_dim, False
     if layer.dense is not None:
@@ -130,9 +146,10 @@ def _products(layer: Layer, tp: int) -> Iterator[tuple[str, int, int, bool]]:
         yield "down", layer.hidden, inner, False
     if layer.expert is not None:
         inner = split(layer.expert, "an expert's intermediate size")
-        if layer.shared_experts:
-            yield "shared expert gate_up", 2 * inner * layer.shared_experts, layer.hidden, False
-            yield "shared expert down", layer.hidden, inner * layer.shared_experts, False
+        if layer.shared:
+            shared = split(layer.shared, "the shared experts' intermediate size")
+            yield "shared expert gate_up", 2 * shared, layer.hidden, False
+            yield "shared expert down", layer.hidden, shared, False
         yield "expert gate_up", 2 * inner, layer.hidden, True
         yield "expert down", layer.hidden, inner, True
 
@@ -153,7 +170,7 @@ def _read_config(path: Path) -> tuple[str, Layer]:
         for name in names:
             if config.get(name) is not None:
                 value: Any = config[name]
-                if type(value) is not int or value < 0:
+                if type(value) is not int or value < (default is None):
                     raise FileError(f"{name} is {value!r}, not a size", path=path)
                 return int(value)
         if default is None:
@@ -161,8 +178,6 @@ def _read_config(path: Path) -> tuple[str, Layer]:
         return default
 
     hidden, heads = size("hidden_size"), size("num_attention_heads")
-    if not hidden or not heads:
-        raise FileError("hidden_size and num_attention_heads must be above zero", path=path)
     latent = None
     if config.get("kv_lora_rank") is not None:
         latent = Latent(
@@ -178,16 +193,21 @@ def _read_config(path: Path) -> tuple[str, Layer]:
     all_experts = experts and (
         config.get("moe_intermediate_size") is None or config.get("decoder_sparse_step") == 1
     )
+    top_k = size("num_experts_per_tok") if experts else 0
+    if top_k > experts:
+        raise FileError(f"num_experts_per_tok is {top_k}, but there are {experts} experts", path=path)
     layer = Layer(
         hidden,
         heads,
-        kv_heads=size("num_key_value_heads", default=heads),
-        head_dim=size("head_dim", default=hidden // heads),
+        kv_heads=size("num_key_value_heads", default=heads) or heads,
+        head_dim=size("head_dim", default=0) or max(1, hidden // heads),
         latent=latent,
         dense=None if all_experts else size("intermediate_size"),
         expert=expert,
         experts=experts,
-        shared_experts=size("n_shared_experts", default=0),
-        top_k=size("num_experts_per_tok") if experts else 0,
+        # named as a number of experts of the usual size, or by their size
+        shared=size("n_shared_experts", default=0) * (expert or 0)
+        or (size("shared_expert_intermediate_size", default=0) if experts else 0),
+        top_k=top_k,
     )
-    return str(config.get("model_type") or path.parent.name), layer
+    return str(config.get("model_type") or path.absolute().parent.name or "model"), layer

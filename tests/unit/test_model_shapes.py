@@ -30,8 +30,8 @@ def test_the_products_of_glm_5(tmp_path: Path) -> None:
         "glm-5 down tokens=64": (64, 6144, 12288),
         "glm-5 shared expert gate_up tokens=64": (64, 4096, 6144),
         "glm-5 shared expert down tokens=64": (64, 6144, 2048),
-        "glm-5 expert gate_up tokens=64 (2 rows each)": (2, 4096, 6144),
-        "glm-5 expert down tokens=64 (2 rows each)": (2, 6144, 2048),
+        "glm-5 expert gate_up tokens=64 (2 rows each, 13% idle)": (2, 4096, 6144),
+        "glm-5 expert down tokens=64 (2 rows each, 13% idle)": (2, 6144, 2048),
     }
 
 
@@ -69,9 +69,58 @@ def test_fewer_key_value_heads_than_ranks_are_repeated(tmp_path: Path) -> None:
     assert found["qwen3-235b-a22b tp=8 qkv tokens=16"] == (16, (8 + 2) * 128, 4096)
 
 
+def test_an_expert_counts_at_its_mean_rows_to_the_nearest(tmp_path: Path) -> None:
+    found = shapes(tmp_path, "{preset: glm-5, tokens: [100, 112, 4096]}")
+    experts = {
+        label: m for label, (m, _, _) in found.items() if "expert down" in label and "shared" not in label
+    }
+    assert experts == {
+        "glm-5 expert down tokens=100 (3 rows each, 4% idle)": 3,  # 100 · 8 / 256 = 3.125
+        "glm-5 expert down tokens=112 (4 rows each, 3% idle)": 4,  # 3.5
+        "glm-5 expert down tokens=4096 (128 rows each)": 128,
+    }
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "tp", "message"),
+    [
+        (6, 4, "does not divide the key/value heads \\(6\\)"),
+        (6, 8, "no multiple of the key/value heads \\(6\\)"),
+    ],
+)
+def test_key_value_heads_that_ranks_cannot_share(
+    tmp_path: Path, kv_heads: int, tp: int, message: str
+) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({**MIXTRAL, "num_attention_heads": 24, "num_key_value_heads": kv_heads})
+    )
+    with pytest.raises(FileError, match=message):
+        shapes(tmp_path, f"{{config: config.json, tokens: [1], tp: {tp}}}")
+
+
+def test_a_shared_expert_that_is_named_by_its_size(tmp_path: Path) -> None:
+    config = {
+        "hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
+        "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+        "num_experts_per_tok": 4, "decoder_sparse_step": 1,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    name = tmp_path.name  # it names no model_type
+    assert shapes(tmp_path, "{config: config.json, tokens: [64]}") == {
+        f"{name} qkv tokens=64": (64, 6144, 2048),
+        f"{name} o tokens=64": (64, 2048, 2048),
+        f"{name} shared expert gate_up tokens=64": (64, 11264, 2048),
+        f"{name} shared expert down tokens=64": (64, 2048, 5632),
+        f"{name} expert gate_up tokens=64 (4 rows each, 1% idle)": (4, 2816, 2048),
+        f"{name} expert down tokens=64 (4 rows each, 1% idle)": (4, 2048, 1408),
+    }
+
+
 def test_equal_products_are_one_case_with_both_labels(tmp_path: Path) -> None:
     found = shapes(tmp_path, "{preset: glm-5, tokens: [16, 32]}")
-    assert found["glm-5 expert down tokens=16 (1 row each) / expert down tokens=32 (1 row each)"] == (
+    assert found[
+        "glm-5 expert down tokens=16 (1 row each, 60% idle) / expert down tokens=32 (1 row each, 36% idle)"
+    ] == (
         1,
         6144,
         2048,
@@ -123,7 +172,10 @@ def test_the_config_of_a_preset_gives_the_preset(tmp_path: Path) -> None:
         ([1], "is not a model's config.json"),
         ({"hidden_size": 3}, "has no num_attention_heads"),
         ({**MIXTRAL, "hidden_size": "big"}, "hidden_size is 'big', not a size"),
-        ({**MIXTRAL, "num_attention_heads": 0}, "has no num_attention_heads|must be above zero"),
+        ({**MIXTRAL, "num_attention_heads": 0}, "num_attention_heads is 0, not a size"),
+        ({**MIXTRAL, "intermediate_size": 0}, "intermediate_size is 0, not a size"),
+        ({**MIXTRAL, "num_experts_per_tok": 0}, "num_experts_per_tok is 0, not a size"),
+        ({**MIXTRAL, "num_experts_per_tok": 9}, "num_experts_per_tok is 9, but there are 8 experts"),
     ],
 )
 def test_a_config_that_is_none_is_refused(tmp_path: Path, config: Any, message: str) -> None:
