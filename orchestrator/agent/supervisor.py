@@ -27,6 +27,8 @@ from .wire import portable
 
 LOOK_EVERY_S = 1.0
 ABANDONED_AFTER_S = 600.0
+NEVER_DEALT_S = 60.0
+"""The same for an agent to which nobody has ever dealt a case: its controller had left when it was started."""
 
 
 class Supervisor:
@@ -195,7 +197,8 @@ class Supervisor:
             return ""
         if self._inbox.sealed:
             return "finished"
-        abandoned = now - self._busy_at > ABANDONED_AFTER_S and not _held(self._setup.paths.followers)
+        patience_s = ABANDONED_AFTER_S if self._inbox.newest else NEVER_DEALT_S
+        abandoned = now - self._busy_at > patience_s and not _held(self._setup.paths.followers)
         return "finished" if abandoned else ""
 
     def _patience(self, now: float) -> float:

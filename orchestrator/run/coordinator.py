@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.hostrun import HostRun, HostTask
-from orchestrator.run.news import Changed, Chunk, HostPhase, News
+from orchestrator.run.news import Changed, Chunk, HostPhase, News, joined
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
 
@@ -72,6 +72,7 @@ class Coordinator:
         self._expected: tuple[object, int] | None = None
         self._patience_s = FIRST_HAND_S
         self._warm = False
+        self._left: set[str] = set()
         self.views: dict[str, HostView] = {}
         self.fold = fold_run(run.folder, self._document, listener=self._hear)
 
@@ -135,12 +136,27 @@ class Coordinator:
                 for name in (name for name, host in self._hosts.items() if not host.task.begun):
                     self._dealing.dealer.late(name)
             self._deal()
+            if first_hand_at == float("inf"):
+                self._leave_who_never_came()
             self._tell()
             self._observer.tick(self.fold, self.expected())
             if all(view.phase.final or view.overdue for view in self.views.values()):
                 return Ending.DONE
             if until_launched and self._everyone_can_go_on():
                 return Ending.DETACHED
+
+    def _leave_who_never_came(self) -> None:
+        """Once all is measured, a host that is late and has not said a word yet is not waited for."""
+        if self._dealing is None or not self._dealing.dealer.complete:
+            return
+        for name, host in self._hosts.items():
+            known = host.launched or host.task.begun or self._run.journal_size(name)
+            if not (known or self.views[name].phase.final):
+                self._left.add(name)
+                detail = (
+                    f"{name}: it had not answered yet when everything was measured; nothing was given to it"
+                )
+                self.views[name] = HostView(name, HostPhase.UNREACHABLE, detail)
 
     def _launch_the_rest(self) -> None:
         """Who leaves before every host has its part waits a little for that; a second `KeyboardInterrupt` ends it."""
@@ -189,10 +205,12 @@ class Coordinator:
                 until = time.monotonic() + GATHER_S
             if isinstance(news[-1], Changed) and news[-1].phase.final:
                 break
-        for item in _joined(news):
+        for item in joined(news):
             self._handle(item)
 
     def _handle(self, news: News) -> None:
+        if news.host in self._left:
+            return
         if isinstance(news, Chunk):
             # Kept first, then counted: what is on the screen is never lost by a crash of this process.
             fresh = self._run.append_events(news.host, news.offset, news.data)
@@ -273,24 +291,3 @@ class Coordinator:
             except queue.Empty:
                 break
         self._tell()
-
-
-def _joined(news: Sequence[News]) -> Iterator[News]:
-    """The same news, with pieces of a host's journal that follow each other made one."""
-    held: dict[str, list[Chunk]] = {}
-
-    def joined(chunks: list[Chunk]) -> Chunk:
-        return Chunk(chunks[0].host, chunks[0].offset, b"".join(chunk.data for chunk in chunks))
-
-    for item in news:
-        before = held.get(item.host, [])
-        if isinstance(item, Chunk):
-            if before and before[-1].offset + len(before[-1].data) != item.offset:
-                yield joined(held.pop(item.host))
-            held.setdefault(item.host, []).append(item)
-        else:
-            if before:
-                yield joined(held.pop(item.host))
-            yield item
-    for chunks in held.values():
-        yield joined(chunks)

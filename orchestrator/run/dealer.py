@@ -100,6 +100,12 @@ class Dealer:
             free for model, free in self._free.items() if any(self._live(model))
         )
 
+    @property
+    def complete(self) -> bool:
+        """Whether every case has its results for every model of the hosts that have answered and are not given up."""
+        models = {seat.model for seat in self._seats.values() if not self._hosts[seat.host].gone}
+        return bool(models) and all(len(self._done[model]) == len(self._cases) for model in models)
+
     def given(self, host: str) -> int:
         """How many cases a host was given by this dealer, those it gave back included."""
         return self._hosts[host].given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -54,3 +55,24 @@ class Current:
 
 
 News = Changed | Chunk | Current
+
+
+def joined(news: Sequence[News]) -> Iterator[News]:
+    """The same news, with pieces of a host's journal that follow each other made one."""
+    held: dict[str, list[Chunk]] = {}
+
+    def one(chunks: list[Chunk]) -> Chunk:
+        return Chunk(chunks[0].host, chunks[0].offset, b"".join(chunk.data for chunk in chunks))
+
+    for item in news:
+        before = held.get(item.host, [])
+        if isinstance(item, Chunk):
+            if before and before[-1].offset + len(before[-1].data) != item.offset:
+                yield one(held.pop(item.host))
+            held.setdefault(item.host, []).append(item)
+        else:
+            if before:
+                yield one(held.pop(item.host))
+            yield item
+    for chunks in held.values():
+        yield one(chunks)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.faults.conftest import Desk, agents, assert_complete, kill_host, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host, wait_for
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd, free_port
 
@@ -106,6 +106,38 @@ def test_a_host_that_hangs_at_login_holds_up_no_other_and_gets_its_share_later(
     assert desk.end(process)["counts"] == {"ok": 30}
     assert {r["host"] for r in assert_complete(desk, run_id, 30)} == {"quick", "hung"}
     assert len(desk.traced()) == 30
+
+
+def test_a_run_that_is_complete_does_not_wait_for_a_host_that_hangs_at_login(
+    desk: Desk, make_sshd: Make
+) -> None:
+    shell = desk.write(
+        "shell",
+        f"#!/bin/sh\necho $$ >>{desk.traces}/shells\n"
+        f'until [ -e {desk.traces}/woken ]; do sleep 0.05; done\nexec /bin/sh "$@"\n',
+    )
+    shell.chmod(0o755)
+    hung = make_sshd(shell=str(shell))
+    desk.add_host("quick", make_sshd())
+    desk.add_host("hung", hung)
+    shard(desk, 3, 0.0, steal_after_s=1)
+    process, run_id = desk.begin()
+    done = desk.end(process)
+    assert (done["state"], done["counts"]) == ("finished", {"ok": 3})
+    assert done["hosts"]["quick"]["state"] == "ok"
+    assert done["hosts"]["hung"] == {
+        "state": "unreachable",
+        "error": "hung: it had not answered yet when everything was measured; nothing was given to it",
+    }
+    assert {r["host"] for r in assert_complete(desk, run_id, 3)} == {"quick"}
+    # What it does with our command once it wakes leaves nothing.
+    shells = [int(line) for line in (desk.traces / "shells").read_text().split()]
+    assert shells
+    assert any(map(is_running, shells))
+    (desk.traces / "woken").touch()
+    wait_for(lambda: not any(map(is_running, shells)), "the shell to end")
+    assert not agents(hung)
+    assert not list(hung.home.glob("farbench/runs/*"))
 
 
 def test_a_sharded_run_detaches_and_goes_on_alone_and_is_attached_again(desk: Desk, make_sshd: Make) -> None:
