@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from .leases import Lease, LeaseError, Leases
 from .recorder import Recorder
 
 TRY_EVERY_S = 0.5
+Gang = Tuple[str, int]
+"""A device model and a number of devices: what waits for them together has one place in the line."""
 
 
 class Claims:
@@ -22,12 +24,14 @@ class Claims:
         self._next_try: Dict[Tuple[str, ...], float] = {}  # by what was claimed together
         self._told: Dict[str, Any] = {}
         self._problems: List[str] = []
-        self._gang: List[str] = []
+        self._gangs: Dict[Gang, List[str]] = {}  # which devices each waits for, or has chosen
+        self._asked: Set[Gang] = set()
 
     def claim(self, devices: List[Dict[str, Any]], now: float) -> Optional[Lease]:
         """The lease of all of these devices, or None: they are in use, or it was tried a moment ago."""
         uuids = [device["uuid"] for device in devices]
         kinds = [device["kind"] for device in devices]
+        gang = _gang(devices)
         if not self._due(devices, now):
             return None
         try:
@@ -37,11 +41,10 @@ class Claims:
                 for uuid in uuids:
                     self._told.pop(uuid, None)
                 if len(uuids) > 1:
-                    self._gang = []
-                    self._leases.unreserve()  # it may have waited for others
+                    self._forget(gang)  # it may have waited for others
                 return lease
             if len(uuids) > 1 and self._wait:
-                self._leases.reserve(uuids, kinds)
+                self._leases.reserve(uuids, kinds, gang)
             self._tell_holders(devices)
         except LeaseError as error:
             if str(error) not in self._problems:
@@ -55,7 +58,9 @@ class Claims:
         """`count` of our idle devices for a gang, those first that nobody else holds.
 
         While it waits they stay the same, unless as many others are to be had when it tries again."""
-        waiting = [each for each in free if each["uuid"] in self._gang]
+        gang = _gang(free, count)
+        self._asked.add(gang)
+        waiting = [each for each in free if each["uuid"] in self._gangs.get(gang, ())]
         if len(waiting) == count and not self._due(waiting, now):
             return waiting
         try:
@@ -65,7 +70,7 @@ class Claims:
         if len(waiting) == count and len(free) - len(held) < count:
             return waiting
         chosen = sorted(free, key=lambda each: each in held)[:count]
-        self._gang = [each["uuid"] for each in chosen]
+        self._gangs[gang] = [each["uuid"] for each in chosen]
         return [each for each in free if each in chosen]
 
     def next_try(self, now: float) -> float:
@@ -79,9 +84,20 @@ class Claims:
         which = "a device that is needed is in use" if some else "every device is in use"
         return f"{which}: {'; '.join(told or self._problems) or 'somebody else was faster'}"
 
+    def end_round(self) -> None:
+        """Gangs that nobody has chosen devices for since the last round wait no longer: they hold up nobody."""
+        for gang in [gang for gang in self._gangs if gang not in self._asked]:
+            self._forget(gang)
+        self._asked.clear()
+
     def close(self) -> None:
         """Nothing more will be claimed."""
-        self._leases.unreserve()
+        for gang in list(self._gangs):
+            self._forget(gang)
+
+    def _forget(self, gang: Gang) -> None:
+        self._gangs.pop(gang, None)
+        self._leases.unreserve(gang)
 
     def _due(self, devices: List[Dict[str, Any]], now: float) -> bool:
         """Whether a claim of these was not refused just now."""
@@ -93,6 +109,10 @@ class Claims:
             if holder is not None and self._told.get(device["uuid"]) != holder:
                 self._told[device["uuid"]] = holder
                 self._recorder.journal.append("lease_wait", device=device["uuid"], holder=holder)
+
+
+def _gang(devices: Sequence[Mapping[str, Any]], count: Optional[int] = None) -> Gang:
+    return str(devices[0].get("name")), len(devices) if count is None else count
 
 
 def describe(holder: Mapping[str, Any]) -> str:

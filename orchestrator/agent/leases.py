@@ -28,7 +28,20 @@ import re
 import secrets
 import socket
 import time
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Container,
+    Dict,
+    Hashable,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from . import lockfiles, procs
 from .lockfiles import LeaseError
@@ -89,7 +102,7 @@ class Leases:
         self._gpu = _Place(os.path.abspath(gpu_dir or GPU_DIR), 0o1777, 0o666)
         self._cpu = _Place(os.path.join(os.path.abspath(workdir), "leases"), 0o700, 0o600)
         self._holder = {"run_id": holder} if isinstance(holder, str) else dict(holder)
-        self._ticket: Optional[_Ticket] = None
+        self._tickets: Dict[Hashable, _Ticket] = {}  # by gang
 
     def try_claim(self, uuids: Iterable[str], kinds: Optional[Sequence[str]] = None) -> Optional[Lease]:
         """All of these devices, or None; never waits (beyond a few milliseconds for somebody's look at a lock).
@@ -98,17 +111,17 @@ class Leases:
         reserved is the gang's own, and takes its ticket back when it succeeds."""
         wanted = self._locks(uuids, kinds)
         locks = {lock for _, lock, _ in wanted}
-        own = self._ticket
-        self._refresh()
-        if own is not None and locks != set(own.locks) and locks & set(own.locks):
-            return None
-        before = own.name if own is not None and locks == set(own.locks) else None
+        own = min(
+            ((t.name, gang) for gang, t in self._tickets.items() if locks == set(t.locks)), default=None
+        )
         descriptors: List[int] = []
         with contextlib.ExitStack() as stack:
             folders = {
                 place: stack.enter_context(lockfiles.folder(place.path, place.folder_mode))
                 for place, _, _ in wanted
             }
+            # Tickets of our other gangs count as anybody's do.
+            before = own[0] if own is not None else None
             if any(self._ticket_before(folders[place], before, locks) for place in folders):
                 return None
             try:
@@ -117,8 +130,8 @@ class Leases:
                     if descriptor is None:
                         return None
                     descriptors.append(descriptor)
-                if before is not None:
-                    self.unreserve()
+                if own is not None:
+                    self.unreserve(own[1])
                 lease, descriptors = Lease([uuid for _, _, uuid in wanted], descriptors), []
             finally:
                 for descriptor in descriptors:
@@ -128,16 +141,21 @@ class Leases:
             lockfiles.write(descriptor, facts)
         return lease
 
-    def reserve(self, uuids: Iterable[str], kinds: Optional[Sequence[str]] = None) -> None:
+    def reserve(
+        self, uuids: Iterable[str], kinds: Optional[Sequence[str]] = None, gang: Hashable = None
+    ) -> None:
         """Leave a ticket for a gang: from now on nobody younger gets one of these devices before us.
 
-        Again for the same devices keeps the place in the line; for others it begins anew. A process has one ticket."""
+        Again for the same devices keeps the place in the line; for others it begins anew. Each of a process's gangs,
+        which `gang` tells apart, has one ticket."""
         wanted = self._locks(uuids, kinds)
         locks = tuple(lock for _, lock, _ in wanted)
-        if self._ticket is not None and self._ticket.locks == locks:
-            self._refresh()
+        ticket = self._tickets.get(gang)
+        if ticket is not None and ticket.locks == locks:
+            with contextlib.suppress(OSError):
+                os.utime(ticket.descriptor)
             return
-        self.unreserve()
+        self.unreserve(gang)
         place = wanted[0][0]
         if any(other != place for other, _, _ in wanted):
             raise ValueError("a gang is of GPUs or of CPU slots, not of both")
@@ -148,11 +166,11 @@ class Leases:
             lockfiles.lock(descriptor)
             lockfiles.write(descriptor, {**self._facts(), "locks": locks})
             os.rename(_NEW_TICKET + name, name, src_dir_fd=directory, dst_dir_fd=directory)
-        self._ticket = _Ticket(place, name, descriptor, locks)
+        self._tickets[gang] = _Ticket(place, name, descriptor, locks)
 
-    def unreserve(self) -> None:
-        """Take the ticket back, if there is one."""
-        ticket, self._ticket = self._ticket, None
+    def unreserve(self, gang: Hashable = None) -> None:
+        """Take a gang's ticket back, if there is one."""
+        ticket = self._tickets.pop(gang, None)
         if ticket is None:
             return
         with contextlib.suppress(LeaseError), lockfiles.folder(
@@ -175,7 +193,8 @@ class Leases:
                         return {**_printable(lockfiles.read(descriptor)), "reserved": False}
                 finally:
                     lockfiles.unlock_and_close(descriptor)
-            facts = self._ticket_before(directory, None, {lock})
+            ours = {ticket.name for ticket in self._tickets.values()}
+            facts = self._ticket_before(directory, None, {lock}, ours)
             return None if facts is None else {**_printable(facts), "reserved": True}
 
     def _locks(self, uuids: Iterable[str], kinds: Optional[Sequence[str]]) -> List[Tuple[_Place, str, str]]:
@@ -195,20 +214,15 @@ class Leases:
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return {**self._holder, **procs.identity(), "user": user(), "since": since}
 
-    def _refresh(self) -> None:
-        if self._ticket is not None:
-            with contextlib.suppress(OSError):
-                os.utime(self._ticket.descriptor)
-
     def _ticket_before(
-        self, directory: int, own: Optional[str], locks: Iterable[str]
+        self, directory: int, own: Optional[str], locks: Iterable[str], but: Container[str] = ()
     ) -> Optional[Dict[str, Any]]:
-        """What the oldest live ticket of others says that lists one of `locks` and is older than `own` (None: any)."""
+        """What the oldest live ticket says that lists one of `locks` and is older than `own` (None: any), `but` for these."""
         for name in sorted(os.listdir(directory)):
             is_ticket = _TICKET.fullmatch(name) is not None
             if not is_ticket and not name.startswith(_NEW_TICKET):
                 continue
-            if self._ticket is not None and name == self._ticket.name:
+            if name == own or name in but:
                 continue
             descriptor = lockfiles.open_to_read(directory, name)
             if descriptor is None:

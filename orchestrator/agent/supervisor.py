@@ -85,6 +85,7 @@ class Supervisor:
             if now >= self._look_at:
                 self._look(now)
             self._schedule(now)
+            self._claims.end_round()
             for crew in self._crews:
                 crew.tick(time.monotonic())
             self._crews = [crew for crew in self._crews if crew.state != "over"]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.agent.leases import Leases
 from tests.agent.host.conftest import FakeDriver, fake_nvml_library, gpu
 from tests.faults.conftest import Desk, agents, assert_complete, is_running, wait_for
 from tests.support.sshd import Sshd
@@ -201,6 +202,31 @@ def one(params):
 if __name__ == "__main__":
     main(payload, CASES)
 """
+
+
+def test_gangs_of_two_models_wait_in_one_run_without_losing_their_places(
+    desk: Desk, rack: Rack, tmp_path: Path
+) -> None:
+    host, uuids = rack.host(H200, H200, B200, B200)
+    desk.write("payloads/ranks.py.j2", RANKS)
+    desk.add_host("h1", host, devices="all")
+    gang = {"payload": "ranks", "matrix": {"how": ["ok"]}, "backends": ["one"], "devices_per_case": 2}
+    desk.write("sweep.yaml", json.dumps({"name": "gangs", **gang, "placement": "shard"}))
+    held = Leases(str(tmp_path), str(tmp_path / "leases"), "other").try_claim(uuids)
+    assert held is not None
+
+    def tickets() -> dict[str, float]:
+        return {path.name: path.stat().st_mtime for path in (tmp_path / "leases").glob("ticket-*")}
+
+    with held:
+        process, run_id = desk.begin()
+        wait_for(lambda: len(tickets()) == 2, "both gangs to take a place in the line")
+        first = tickets()
+        wait_for(lambda: all(t > first.get(name, t) for name, t in tickets().items()), "both to try again")
+        assert tickets().keys() == first.keys()
+    assert desk.end(process)["counts"] == {"ok": 2}
+    assert {r["device"]["name"] for r in desk.results(run_id)} == {H200, B200}
+    assert not tickets()
 
 
 def test_a_gang_larger_than_any_model_of_the_host_is_unsupported(desk: Desk, rack: Rack) -> None:

@@ -80,3 +80,43 @@ def test_a_gang_that_overlaps_what_it_waited_for_gets_its_devices_at_the_next_tr
     assert gang.uuids == ("GPU-b", "GPU-c")
     gang.release()
     others.release()
+
+
+def test_gangs_of_two_models_keep_their_places_while_both_wait(leases: Callable[[str], Leases]) -> None:
+    h200 = [{"uuid": f"GPU-{name}", "kind": "gpu", "name": "H200"} for name in "ab"]
+    b200 = [{"uuid": f"GPU-{name}", "kind": "gpu", "name": "B200"} for name in "cd"]
+    others = leases("other").try_claim([device["uuid"] for device in (*h200, *b200)])
+    assert others is not None
+    claims, later = Claims(leases("ours"), Told()), leases("later")  # type: ignore[arg-type]
+
+    def attempt(now: float) -> list[str]:
+        got = []
+        for devices in (h200, b200):
+            if gang := claims.claim(claims.choose(devices, 2, now), now):
+                got.append("".join(uuid[-1] for uuid in gang.uuids))
+                gang.release()
+        claims.end_round()
+        return got
+
+    assert attempt(0.0) == []
+    for devices in (h200, b200):
+        later.reserve([device["uuid"] for device in devices], gang=devices[0]["name"])
+    assert attempt(1.0) == attempt(2.0) == []
+    others.release()
+    for devices in (h200, b200):
+        assert later.try_claim([device["uuid"] for device in devices]) is None
+    assert attempt(3.0) == ["ab", "cd"]
+
+
+def test_a_gang_that_is_no_longer_wanted_holds_up_nobody(leases: Callable[[str], Leases]) -> None:
+    others = leases("other").try_claim(["GPU-a"])
+    assert others is not None
+    claims, later = Claims(leases("ours"), Told()), leases("later")  # type: ignore[arg-type]
+    assert claims.claim(claims.choose(FOUR[:2], 2, 0.0), 0.0) is None
+    claims.end_round()
+    assert later.try_claim(["GPU-b"]) is None
+    claims.end_round()  # nobody asked for the gang in this one
+    single = later.try_claim(["GPU-b"])
+    assert single is not None
+    single.release()
+    others.release()
