@@ -39,14 +39,18 @@ LARGEST_SQUARED = 1e140
 SMALLEST_SQUARED = 1e-140
 
 # A single element may err by this many times the relative error that the whole may, in units of the reference's
-# root mean square: rounding stays far below, an element that was left out does not.
+# root mean square plus an eighth of its own size: rounding stays far below, also that of elements a hundred times as
+# large as the others; an element that was left out does not.
 OUTLIER_FACTOR = 8.0
+OWN_SHARE = 1.0 / 8
+# Below this share of the root mean square, an element's own size changes nothing that matters.
+NOTABLE_ERROR = 0.02
 
 
 @dataclass(frozen=True)
 class Limits:
     """What counts as correct. `max_rel_error` bounds ‖out − ref‖ / ‖ref‖, `max_outlier` one element's error over the
-    reference's root mean square."""
+    reference's root mean square plus an eighth of the element."""
 
     min_cosine: float
     max_rel_error: float
@@ -70,8 +74,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Output against reference. `worst` is the largest element error over the reference's root mean square; `zero` says
-    that the reference is zero everywhere, which proves little."""
+    """Output against reference. `worst` is the largest error of an element over the reference's root mean square plus an
+    eighth of the element itself; `zero` says that the reference is zero everywhere, which proves little, and `nothing`
+    that the output is, though the reference is not."""
 
     cosine: Optional[float]
     rel_error: Optional[float]
@@ -80,6 +85,7 @@ class Comparison:
     elements: int
     non_finite: int
     zero: bool = False
+    nothing: bool = False
 
     def objection(self, limits: Limits) -> Optional[str]:
         """Why the output is not correct, or None."""
@@ -89,6 +95,8 @@ class Comparison:
             )
         if self.cosine is None or self.rel_error is None or self.worst is None:
             return "the output cannot be compared with the reference"
+        if self.nothing:
+            return "the output is zero everywhere, the reference is not"
         # "not above" instead of "below": nothing that is not a number passes.
         if not self.cosine >= limits.min_cosine:
             return "cosine {:.6f} is below {:.6g}: wrong layout or wrong kernel".format(
@@ -157,11 +165,12 @@ def compare(output: Any, reference: Any) -> Comparison:
     dot = norm_out = norm_ref = norm_error = largest = 0.0
     elements = non_finite = 0
     for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference)):
-        out, ref = out * scale, ref * scale
+        if scale != 1:
+            out, ref = out * scale, ref * scale
         error = out - ref
         bad = int((~_isfinite(out)).sum())
         if int((~_isfinite(ref)).sum()):
-            raise ValueError("the reference itself is not finite")
+            raise ValueError("the reference itself is not finite (inputs that are not, or an overflow)")
         elements += int(math.prod(arrays.sizes(out)))
         non_finite += bad
         if bad or not elements:
@@ -183,10 +192,18 @@ def compare(output: Any, reference: Any) -> Comparison:
             elements,
             0,
             zero=norm_ref == 0,
+            nothing=norm_out == 0 and norm_ref > 0,
         )
     cosine = max(-1.0, min(1.0, dot / math.sqrt(norm_out * norm_ref)))
     rms = math.sqrt(norm_ref / elements)
-    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest / scale, largest / rms, elements, 0)
+    worst = largest / rms
+    if worst > NOTABLE_ERROR:
+        worst = max(
+            float((abs(out - ref) / (abs(ref) * OWN_SHARE + rms / scale)).max())
+            for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference))
+            if arrays.count(ref)
+        )
+    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest / scale, worst, elements, 0)
 
 
 def _scale(reference: Any) -> float:

@@ -85,7 +85,20 @@ class Operand:
             raise ValueError(
                 "{}: {} is {}, the case needs {}".format(inputs.path, name, found.shape, (self.rows, self.k))
             )
-        return nvfp4.round_to_bfloat16(found)
+        return _finite(found, "{}: {}".format(inputs.path, name))
+
+
+def _finite(found: Any, what: str) -> Any:
+    """Rounded to bfloat16. Raises ValueError where that is not a number: nothing could be compared with its product."""
+    import numpy as np
+
+    rounded = nvfp4.round_to_bfloat16(found)
+    bad = int((~np.isfinite(found)).sum()) or int((~np.isfinite(rounded)).sum())
+    if bad:
+        raise ValueError(
+            "{} has {} values that are NaN, infinite or too large for bfloat16".format(what, bad)
+        )
+    return rounded
 
 
 def realistic(rows: int, k: int, seed: int) -> Any:

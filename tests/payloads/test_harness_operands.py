@@ -178,3 +178,52 @@ def test_a_file_cut_short_and_an_integer_tensor_are_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="a is cut short"):
         safetensors.read(str(path), "a")
+
+
+def raw(path, header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return str(path)
+
+
+GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (7, "not described as a tensor is"),
+        ({}, "not described as a tensor is"),
+        ({**GOOD, "shape": "2"}, "not described as a tensor is"),
+        ({**GOOD, "shape": [-2]}, "not described as a tensor is"),
+        ({**GOOD, "shape": [2.0]}, "not described as a tensor is"),
+        ({**GOOD, "shape": [10**30, 10**30]}, "has 8 bytes, its shape says"),
+        ({**GOOD, "data_offsets": [8, 0]}, "not described as a tensor is"),
+        ({**GOOD, "data_offsets": [0]}, "not described as a tensor is"),
+        ({**GOOD, "data_offsets": [-8, 0]}, "not described as a tensor is"),
+        ({**GOOD, "data_offsets": [8, 16]}, "is cut short"),
+        ({**GOOD, "data_offsets": [0, 4]}, "has 4 bytes, its shape says 8"),
+        ({**GOOD, "dtype": ["F32"]}, "not described as a tensor is"),
+        ({**GOOD, "dtype": "I4"}, "is I4; known are"),
+    ],
+)
+def test_a_tensor_that_is_described_wrong(tmp_path, entry, words):
+    path = raw(tmp_path / "x.safetensors", {"a": entry}, b"\0" * 8)
+    with pytest.raises(ValueError, match=words) as caught:
+        safetensors.read(path, "a")
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("header", [b"[]", b"3", b"[" * 50000, b"{" * 9, b'"' + b"x" * 30 + b'"'])
+def test_a_header_that_is_none(tmp_path, header):
+    with pytest.raises(ValueError, match="is no safetensors file"):
+        safetensors.read(raw(tmp_path / "x.safetensors", header), "a")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3.4e38])
+def test_values_that_bfloat16_does_not_hold_are_named(tmp_path, bad):
+    values = np.ones((2, 16), np.float32)
+    values[1, 3] = bad
+    path = save(tmp_path / "x.safetensors", {"b": ("F32", values)})
+    with pytest.raises(ValueError, match="b has 1 values that are NaN, infinite or too large for bfloat16"):
+        Operand("b", 2, 16, 0, "bf16").array(Inputs("file", str(path)))

@@ -192,6 +192,25 @@ def test_bfloat16_rounding_passes_and_a_tile_of_zeros_does_not():
     assert "part of the output is wrong" in compared.objection(limits)
 
 
+def test_elements_far_larger_than_the_others_may_be_rounded_and_no_more():
+    reference = torch.randn(256, 256, generator=torch.Generator().manual_seed(1))
+    reference[3] *= 3000  # as the one token of a language model whose activations are huge
+    output = reference.to(torch.bfloat16)
+    limits = accuracy.Limits.choose({"min_cosine": 0.9999, "max_rel_error": 0.01}, "bfloat16")
+    assert float((output.float() - reference).abs().max() / reference.square().mean().sqrt()) > 0.08
+    assert accuracy.compare(output, reference).objection(limits) is None
+    output[3, 7] *= 1.05
+    assert "part of the output is wrong" in accuracy.compare(output, reference).objection(limits)
+
+
+def test_an_output_of_zeros_is_called_so():
+    reference = torch.ones(8)
+    limits = accuracy.Limits.choose({}, "float32")
+    assert accuracy.compare(reference * 0, reference).objection(limits) == (
+        "the output is zero everywhere, the reference is not"
+    )
+
+
 def test_shapes_must_agree_and_a_broken_reference_is_no_verdict_on_the_output():
     with pytest.raises(ValueError, match="shape"):
         accuracy.compare(np.zeros((2, 3)), np.zeros((3, 2)))
