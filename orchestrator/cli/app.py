@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import importlib
-import os
 import signal
 import sys
 import traceback
@@ -15,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator import __version__
+from orchestrator.cli.streams import drop, fill_gaps, mention
 from orchestrator.errors import (
     EXIT_BUG,
     EXIT_INCOMPLETE,
@@ -60,13 +60,23 @@ MODULES = {
 
 
 class _Commands(TyperGroup):
-    """Left to itself, Typer ends a command that was interrupted without a word."""
+    """Left to itself, Typer ends a command without a word that was interrupted, or whose reader has left."""
+
+    def make_context(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return super().make_context(*arguments, **more)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise typer.Abort from None
+        except BrokenPipeError:
+            # The reader of our output has left (`farbench logs | head`): nothing is wrong, nothing more to say.
+            drop(sys.stdout)
+            return EXIT_OK
 
 
 def make_app(wanted: str | None = None) -> typer.Typer:
@@ -119,15 +129,11 @@ def run(argv: list[str] | None = None) -> int:
         error.show()
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("interrupted\n")
+        mention("interrupted\n")
         return EXIT_INTERRUPTED
     except FarbenchError as error:
-        sys.stderr.write(f"error: {error}\n")
+        mention(f"error: {error}\n")
         return error.exit_code
-    except BrokenPipeError:
-        # The reader of our output has left (`farbench report | head`): nothing is wrong, nothing more to say.
-        _drop_output()
-        return EXIT_OK
     except OSError as error:
         # Of a file that is opened the name is known; the archive tells of its own.
         return _cannot_write(error) if error.errno in FULL and error.filename is None else _bug()
@@ -137,36 +143,28 @@ def run(argv: list[str] | None = None) -> int:
 
 def _bug() -> int:
     traceback.print_exc()
-    sys.stderr.write(
-        "This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n"
-    )
+    mention("This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n")
     return EXIT_BUG
 
 
 def _cannot_write(error: OSError) -> int:
-    _drop_output()
-    sys.stderr.write(f"error: the output cannot be written: {error.strerror or error}\n")
+    drop(sys.stdout)
+    mention(f"error: the output cannot be written: {error.strerror or error}\n")
     return EXIT_INCOMPLETE
-
-
-def _drop_output() -> None:
-    """What still waits for standard output goes nowhere, so that Python's own end does not stumble over it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def main() -> NoReturn:
     """The console script."""
+    fill_gaps()
     if sys.stdout is None:  # `>&-`
-        sys.stderr.write("error: standard output is closed: give it a file, or /dev/null\n")
+        mention("error: standard output is closed: give it a file, or /dev/null\n")
         sys.exit(EXIT_INCOMPLETE)
     code = run()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left takes no time, and the exit code is known
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()
+        drop(sys.stdout)
     except OSError as error:
         code = _cannot_write(error)
     gc.freeze()  # Python would look for cycles in everything once more before it goes: longer than many a command takes

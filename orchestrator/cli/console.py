@@ -12,6 +12,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.wording import visible
 
 if TYPE_CHECKING:
@@ -26,7 +27,13 @@ def out() -> Console:
     """Standard output, for what is laid out."""
     from rich.console import Console
 
-    return Console(markup=False, highlight=False, emoji=False, soft_wrap=False)
+    class Output(Console):
+        """Rich would end the command when its reader has left."""
+
+        def on_broken_pipe(self) -> None:
+            drop(sys.stdout)
+
+    return Output(markup=False, highlight=False, emoji=False, soft_wrap=False)
 
 
 @functools.cache
@@ -39,8 +46,7 @@ def err() -> Console:
 
 def say(text: str) -> None:
     """A message for a person."""
-    sys.stderr.write("\n".join(map(visible, text.split("\n"))) + "\n")
-    sys.stderr.flush()
+    mention("\n".join(map(visible, text.split("\n"))) + "\n")
 
 
 def warn(text: str) -> None:
@@ -50,7 +56,7 @@ def warn(text: str) -> None:
 
 def print_json(document: Any) -> None:
     """One strict JSON document on standard output."""
-    sys.stdout.write(json_text(document) + "\n")
+    emit(json_text(document) + "\n")
 
 
 def json_text(document: Any) -> str:
@@ -61,4 +67,4 @@ def json_text(document: Any) -> str:
 
 def print_text(text: str) -> None:
     """Data as it is, with a newline at its end."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    emit(text if text.endswith("\n") else text + "\n")

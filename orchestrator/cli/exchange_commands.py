@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import print_json, say, warn
+from orchestrator.cli.console import print_json, print_text, say, warn
 from orchestrator.errors import FileError, UsageError
 
 if TYPE_CHECKING:
@@ -193,4 +193,4 @@ def _told(run_id: str, format: str, already_here: bool, measurements: int | None
         say("it is in the archive already; nothing was changed")
     elif measurements is not None:
         say(f"{measurements} measurement{'' if measurements == 1 else 's'} of {format}")
-    sys.stdout.write(run_id + "\n")
+    print_text(run_id)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import err, out, print_json, say, warn
+from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.errors import EXIT_NO_HOST, ArchiveError, RunIncomplete
 
 if TYPE_CHECKING:
@@ -25,9 +26,17 @@ LARGEST_TABLE = 2000
 
 def announce(run_id: str, as_json: bool) -> None:
     """The run's id, before anything else; on standard error when standard output is for the document."""
-    stream = sys.stderr if as_json else sys.stdout
-    stream.write(run_id + "\n")
-    stream.flush()
+    if as_json:
+        mention(run_id + "\n")
+        return
+    try:
+        emit(run_id + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| true`: whoever read has left, and the run goes on
+        drop(sys.stdout)
+    except OSError as error:
+        # The output will fail again at the end, as the command's error; the run is worth its while all the same.
+        warn(f"standard output cannot be written ({error.strerror}); the run is {run_id}")
 
 
 def progress() -> Observer:

@@ -80,7 +80,11 @@ def runs_table(listing: Listing) -> Table:
     for run in listing.runs:
         total = sum(run.counts.values())
         is_open = run.state in ("running", "detached")
-        of = f"{total}/{run.expected}" if is_open and total <= (run.expected or 0) else str(total)
+        of = (
+            f"{total}/{run.expected}"
+            if is_open and run.expected is not None and total <= run.expected
+            else str(total)
+        )
         counts = tally(run.counts, STATUS_ORDER)
         began = (run.started_at or "").replace("T", " ")[:16]
         table.add_row(

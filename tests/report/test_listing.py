@@ -52,3 +52,9 @@ def test_a_damaged_run_does_not_end_the_list(archive: Archive, document):
 
 def test_an_empty_archive(archive: Archive):
     assert list_runs(archive).as_json() == {"runs": []}
+
+
+def test_an_open_run_of_which_it_is_not_known_how_much_is_to_come(archive: Archive, document):
+    plan = {**document().plan.model_dump(mode="json"), "expected": None}
+    archive.create("r1", document(plan=plan), {}).close()
+    assert to_text(runs_table(list_runs(archive))).splitlines()[-1].split()[-1] == "0"
