@@ -9,6 +9,10 @@ from .smi import Reading
 
 _SMI_S = 5.0
 
+# What a board says that does not have a sensor, or does not show it. Any other failure may pass: a driver under load, a GPU
+# that is being reset.
+_NEVER = frozenset((nvml.NOT_SUPPORTED, nvml.NO_PERMISSION, nvml.FUNCTION_NOT_FOUND))
+
 
 class NvmlGauges:
     """Reads in microseconds to a few milliseconds; made for being asked many times a second."""
@@ -32,10 +36,9 @@ class NvmlGauges:
                 return None
             try:
                 return call(board, *arguments)
-            except nvml.NvmlError:
-                self._missing.add(
-                    (uuid, name)
-                )  # this board has no such sensor, or is lost: not worth asking again
+            except nvml.NvmlError as error:
+                if error.code in _NEVER:
+                    self._missing.add((uuid, name))
                 return None
 
         return Reading(

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -340,9 +341,59 @@ def test_minimum_time_is_the_total_over_the_rounds():
     ],
 )
 def test_the_interval_lies_between_the_published_ranks(n, rank):
-    samples = [1000.0 + i for i in range(1, n + 1)]
+    samples = Random(0).sample([1000.0 + i for i in range(1, n + 1)], n)  # in no order
     expected = ((1000 + n + 1 - rank) - (1000 + rank)) / 2 / stats.median(samples)
     assert stats.relative_error(samples) == pytest.approx(expected)
+
+
+def random_walk(random, memory, count=300):
+    value, found = 0.0, []
+    for _ in range(count):
+        value = memory * value + random.gauss(0.0, 1.0)
+        found.append(100.0 + value)
+    return found
+
+
+def coverage(memory, runs=300):
+    """How often the interval has the true median, 100."""
+    random = Random(7)
+    hits = 0
+    for _ in range(runs):
+        samples = random_walk(random, memory)
+        # The interval is symmetric in ranks, so this is how far it reaches to either side of the median.
+        low = stats._lower_rank(len(samples), stats.inflation(samples, stats.median(samples)))
+        ordered = sorted(samples)
+        hits += ordered[low - 1] <= 100.0 <= ordered[len(samples) - low]
+    return hits / runs
+
+
+def test_the_interval_has_the_median_as_often_as_it_says():
+    assert 0.92 < coverage(0.0) < 0.99
+
+
+def test_samples_that_hang_together_count_for_fewer():
+    assert coverage(0.8) > 0.85
+    assert coverage(0.95) > 0.7  # 0.3, were they taken for independent
+
+
+def test_samples_that_jump_from_turn_to_turn_are_not_taken_for_many():
+    turns = [100.0, 101.0, 99.5, 100.4, 99.0, 100.8]
+    jumping = [turn + 0.01 * (i % 7) for turn in turns for i in range(40)]
+    assert stats.relative_error(jumping) > 0.004
+    assert stats.relative_error(Random(3).sample(jumping, len(jumping))) < 0.004
+
+
+@pytest.mark.parametrize(
+    ("samples", "error"),
+    [
+        ([2.0, 2.5, 2.0, 2.0, 1.5, 2.0, 2.0] * 20, 0.125),  # a clock that ticks every half µs
+        ([2.0] * 100, 0.0),
+        ([0.0] * 100, None),
+        ([-1.0] * 100, None),
+    ],
+)
+def test_no_interval_is_narrower_than_a_tick_of_the_clock(samples, error):
+    assert stats.relative_error(samples) == error
 
 
 def test_five_samples_have_no_interval():

@@ -1,6 +1,6 @@
 /* Stands in for libnvidia-ml.so.1. What it answers is read at every call from the file that FAKE_NVML names:
      gpu UUID|NAME|BUS|MAJOR|MINOR|MIG|SM|MEM|MILLIWATT|CELSIUS|REASONS     slice PARENT|UUID|NAME
-     compute UUID PID      graphics UUID PID      init CODE      lost UUID      hang                       */
+     compute UUID PID      graphics UUID PID      init CODE      lost UUID      hang      fails CODE (of sensors) */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,14 @@ typedef struct { char uuid[96], name[96], bus[32], parent[96]; int major, minor,
                  unsigned sm, mem, mw, celsius; unsigned long long reasons; } Unit;
 typedef struct { unsigned pid; unsigned long long memory; unsigned gi, ci; } Process;
 static Unit units[MOST];
-static int unit_count, init_code;
+static int unit_count, init_code, fails;
 static struct { char uuid[96]; unsigned pid; int graphics; } running[256];
 static int running_count;
 
 static void load(void) {
     char line[512];
     FILE *file = fopen(getenv("FAKE_NVML"), "r");
-    unit_count = running_count = init_code = 0;
+    unit_count = running_count = init_code = fails = 0;
     if (!file) return;
     while (fgets(line, sizeof line, file)) {
         Unit *u = &units[unit_count];
@@ -34,7 +34,7 @@ static void load(void) {
         } else if (sscanf(line, "lost %95s", uuid) == 1) {
             for (int i = 0; i < unit_count; i++) if (!strcmp(units[i].uuid, uuid)) units[i].lost = 1;
         } else if (!strncmp(line, "hang", 4)) { for (;;) sleep(1000); }
-        else sscanf(line, "init %d", &init_code);
+        else if (!sscanf(line, "fails %d", &fails)) sscanf(line, "init %d", &init_code);
     }
     fclose(file);
 }
@@ -87,11 +87,11 @@ int nvmlDeviceGetClockInfo(void *handle, int kind, unsigned *mhz) {
     FILE *seen = kind != 2 && getenv("FAKE_NVML_LOOKS") ? fopen(getenv("FAKE_NVML_LOOKS"), "a") : NULL;
     if (seen) { fputc('.', seen); fclose(seen); }
     *mhz = kind == 2 ? u->mem : u->sm;
-    return u->parent[0] ? 3 : 0;
+    return u->parent[0] ? 3 : fails;
 }
-int nvmlDeviceGetPowerUsage(void *handle, unsigned *mw) { *mw = unit(handle)->mw; return 0; }
+int nvmlDeviceGetPowerUsage(void *handle, unsigned *mw) { *mw = unit(handle)->mw; return fails; }
 int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned *celsius) { (void)sensor; *celsius = unit(handle)->celsius; return 0; }
-int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *bits) { *bits = unit(handle)->reasons; return 0; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *bits) { *bits = unit(handle)->reasons; return fails; }
 static int list(void *handle, unsigned *count, Process *out, int graphics) {
     Unit *u = unit(handle);
     unsigned found = 0, room = *count;

@@ -132,6 +132,25 @@ def test_what_happens_between_begin_and_end_is_seen(driver: FakeDriver, sampler:
     assert reasons == ["throttled", "contended"]
 
 
+@pytest.mark.parametrize(("code", "comes_back"), [(999, True), (15, True), (3, False), (4, False)])
+def test_a_driver_that_fails_for_a_moment_is_asked_again(
+    driver: FakeDriver, sampler: MakeSampler, code: int, comes_back: bool
+) -> None:
+    driver.say(gpu(A), f"fails {code}")
+    watch = sampler()
+    watch.baseline()
+    watch.begin()
+    failing, _ = watch.end([])
+    driver.say(gpu(A, sm=900, reasons=HW_THERMAL))
+    watch.begin()
+    record, reasons = watch.end([])
+    assert failing is not None
+    assert record is not None
+    assert (failing["sm_clock_mhz"], failing["power_w"], failing["throttle_reasons"]) == (None, None, [])
+    assert record["sm_clock_mhz"] == (900 if comes_back else None)
+    assert reasons == (["throttled"] if comes_back else [])
+
+
 def test_a_window_knows_nothing_of_the_one_before(driver: FakeDriver, sampler: MakeSampler) -> None:
     driver.say(gpu(A, reasons=POWER_BRAKE), f"compute {A} 77")
     watch = sampler()
