@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Dict, List, Mapping, Optional, Sequence, Union
 
-from . import smi
+from . import children, smi
 
 ANSWER_S = 40.0
 
@@ -144,15 +144,18 @@ class ClockLock:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         assert self._program is not None
-        return subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _GUARDIAN, self._program, *self._uuids],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env=self._environ,
-            start_new_session=True,  # what ends our session or group must leave it the time to reset
-        )
+        with children.start() as note:
+            guardian = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _GUARDIAN, self._program, *self._uuids],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=self._environ,
+                start_new_session=True,  # what ends our session or group must leave it the time to reset
+            )
+            note(guardian.pid)
+        return guardian
 
 
 def default_clock_mhz(program: str, uuid: str, environ: Dict[str, str]) -> int:

@@ -15,7 +15,7 @@ import sys
 import traceback
 from typing import Any, Dict, Mapping
 
-from . import AGENT_VERSION, lock, procs
+from . import AGENT_VERSION, lock, orphans, procs
 from .devices import DeviceError, discover, masks
 from .history import History
 from .journal import Journal, JournalFull
@@ -38,6 +38,7 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
     os.umask(0o077)
     os.chdir("/")
     name_process("farbench-agent")
+    orphans.adopt()
     lock_fd = lock.acquire(paths)
     if lock_fd is None:
         os.write(tell, b"already")
@@ -70,7 +71,7 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
         journal.close()
         raise SystemExit(70) from None
     finally:
-        procs.end_marked(str(job["nonce"]), grace_s=0.0)
+        procs.end(lambda: {*procs.find_marked(str(job["nonce"])), *orphans.adopted()}, grace_s=0.0)
 
 
 def _work(

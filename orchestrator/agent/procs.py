@@ -17,11 +17,13 @@ import tempfile
 import time
 from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
+from . import children
+
 NONCE_VARIABLE = "FARBENCH_NONCE"
 
 _PROC = "/proc"
 _CGROUP = "/sys/fs/cgroup"
-_DEAD_STATES = ("Z", "X", "x")
+DEAD_STATES = ("Z", "X", "x")
 _STOPPED_STATES = ("T", "t")
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the kernel's include/linux/sched.h
 _EXEC_TRIES = 200
@@ -105,7 +107,7 @@ def is_alive(who: Mapping[str, Any]) -> bool:
     if not isinstance(started, (int, float)) or start_time(pid) != started:
         return False
     entry = stat(pid)
-    return entry is None or entry.state not in _DEAD_STATES
+    return entry is None or entry.state not in DEAD_STATES
 
 
 def is_stopped(who: Any) -> bool:
@@ -164,6 +166,12 @@ def find_marked(nonce: str, extra: Optional[bytes] = None) -> List[int]:
     return sorted(found)
 
 
+def children_of(pid: int) -> List[Stat]:
+    """The children of a process, dead ones that nobody has waited for among them."""
+    entries = (stat(other) for other in all_pids())
+    return [entry for entry in entries if entry is not None and entry.ppid == pid]
+
+
 def descendants(pid: int) -> List[int]:
     """PIDs below `pid` in the tree of parents, parents before children; those that were re-parented are not in it."""
     children: Dict[int, List[int]] = {}
@@ -189,7 +197,7 @@ def tree(pid: int) -> List[Identity]:
 def same(who: Identity) -> bool:
     """Whether exactly this process still runs."""
     entry = stat(who.pid)
-    return entry is not None and entry.start_time == who.start_time and entry.state not in _DEAD_STATES
+    return entry is not None and entry.start_time == who.start_time and entry.state not in DEAD_STATES
 
 
 def end(find: Callable[[], Iterable[int]], grace_s: float = 2.0, kill_s: float = 10.0) -> List[int]:
@@ -236,7 +244,7 @@ def _members(pgid: int) -> List[int]:
 
 def _running(pid: int) -> bool:
     entry = stat(pid)
-    return entry is not None and entry.state not in _DEAD_STATES
+    return entry is not None and entry.state not in DEAD_STATES
 
 
 def _signal(pid: int, number: int) -> None:
@@ -260,9 +268,16 @@ def run_bounded(argv: List[str], environ: Mapping[str, str], timeout_s: float) -
     Returns even when the command cannot be killed (stuck in a driver). Raises OSError when it cannot be started."""
     # Files instead of pipes: a background process that keeps the streams open would hold up a pipe's reader.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=dict(environ), start_new_session=True
-        )
+        with children.start() as note:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=dict(environ),
+                start_new_session=True,
+            )
+            note(process.pid)
         code: Optional[int] = None
         try:
             code = process.wait(timeout_s)
@@ -275,6 +290,8 @@ def run_bounded(argv: List[str], environ: Mapping[str, str], timeout_s: float) -
                     process.wait(1.0)
                 except (OSError, subprocess.TimeoutExpired):
                     pass
+            if process.returncode is not None:
+                children.own.discard(process.pid)
         return Output(code, _head(out), _head(err))
 
 

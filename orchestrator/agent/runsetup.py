@@ -18,7 +18,7 @@ from .paths import RunPaths, checked_relative
 from .queueing import Group
 from .spawning import execute, fork, payload_python
 from .wire import native
-from .worker import Launch, Worker
+from .worker import Launch, Process, Worker
 
 SCRIPT_SLACK_S = 20.0
 """The runner of script payloads keeps the time itself, so that it can save what was printed; we only watch it."""
@@ -164,7 +164,11 @@ class RunSetup:
         python = payload_python(self.job)
         argv = [python, os.path.join(self.paths.root, checked_relative(native(str(config.get("script")))))]
         activate = str(self.job.get("activate") or "") or None
-        return (lambda own, out, keep: execute(argv, env, {**marks, **own}, activate, cwd, out, keep)), python
+
+        def start(own: Dict[str, str], out: int, keep: Tuple[int, int]) -> Process:
+            return execute(argv, env, {**marks, **own}, activate, cwd, out, keep, adopts=True)
+
+        return start, python
 
     def _why(self, error: OSError, program: str) -> str:
         if error.errno == errno.E2BIG:

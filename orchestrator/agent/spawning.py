@@ -73,8 +73,11 @@ def execute(
     output: int,
     keep: Tuple[int, ...] = (),
     stdout: Optional[int] = None,
+    adopts: bool = False,
 ) -> "subprocess.Popen[bytes]":
-    """Start a payload process in a session of its own, what it prints on `output`. Raises OSError, ValueError."""
+    """Start a payload process in a session of its own, what it prints on `output`. Raises OSError, ValueError.
+
+    `adopts`: what loses its parent below it becomes its child (see `orphans`)."""
     line, environment = command_line(argv, env, marks, activate)
     return subprocess.Popen(
         line,
@@ -85,7 +88,7 @@ def execute(
         stderr=output,
         pass_fds=keep,
         start_new_session=True,
-        preexec_fn=die_with_parent(),
+        preexec_fn=die_with_parent(adopts),
     )
 
 
@@ -181,9 +184,9 @@ def _close_all_but(keep: Set[int]) -> None:
                 pass  # the listing's own, or not open
 
 
-def die_with_parent() -> Callable[[], None]:
+def die_with_parent(adopts: bool = False) -> Callable[[], None]:
     """What a child does before it becomes the payload: it will be killed when we are, and before us when memory
-    runs out. (A lease dies with its holder, so no worker may live on without it.)"""
+    runs out. (A lease dies with its holder, so no worker may live on without it.) `adopts`: see `execute`."""
     parent = os.getpid()
     libc = _libc()
 
@@ -192,6 +195,8 @@ def die_with_parent() -> Callable[[], None]:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(137)
+            if adopts:
+                libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
             fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
             os.write(fd, _OOM_SCORE)

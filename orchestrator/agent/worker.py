@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from . import procs
+from . import children, orphans, procs
 from .logs import LogFile
 from .spawning import WORKER_VARIABLE, Forked
 from .wire import dump, encoded
@@ -73,7 +73,9 @@ class Worker:
             "FARBENCH_WORKER_OUT": str(from_child),
         }
         try:
-            self._process = launch(marks, output, (to_child, from_child))
+            with children.start() as note:
+                self._process = launch(marks, output, (to_child, from_child))
+                note(self._process.pid)
         except BaseException:
             self._close_all()
             raise
@@ -164,6 +166,7 @@ class Worker:
         code = process.poll()
         if code is None:
             return
+        children.own.discard(process.pid)
         self.pump()  # what was said before the death still counts
         self.returncode = code
 
@@ -171,8 +174,8 @@ class Worker:
         if self._give_up_at == float("inf"):
             self._give_up_at = now + LEFTOVERS_S
         mark = encoded(f"{WORKER_VARIABLE}={self.name}")
-        # Marked ones wherever they went, and of its tree also those that cleared their environment.
-        left = {*procs.find_marked(self._nonce, mark), *self._running_tree()}
+        # Marked ones wherever they went; of its tree, and of what it left us, also those that cleared their environment.
+        left = {*procs.find_marked(self._nonce, mark), *self._running_tree(), *orphans.adopted()}
         for pid in left:
             _signal(pid, signal.SIGKILL)
         if not left or now >= self._give_up_at:

@@ -61,6 +61,12 @@ def behave(action, case, backend):
         child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True, env={})
         note("strays", str(child.pid))
         time.sleep(600)
+    elif action in ("bare orphan", "bare daemon"):
+        # Twice forked, in a session of its own, with an empty environment.
+        path = os.path.join(os.environ["TRACES"], action + "s")
+        subprocess.run(["/bin/sh", "-c", 'setsid sleep 600 & echo $! >> "$0"', path], env={})
+        if action == "bare orphan":
+            os.kill(os.getpid(), signal.SIGKILL)
     elif action == "secret":
         sys.stdout.write("the token is " + os.environ["TOKEN"][:5])
         sys.stdout.flush()

@@ -94,6 +94,23 @@ def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host, ac
     assert not runs(int(pid))
 
 
+def test_what_a_crashed_worker_left_behind_is_ended_and_nothing_of_others(host: Host) -> None:
+    """It has left the session and has nothing of us in its environment; nobody was told beforehand."""
+    host.job["devices"] = {"cpu": 2}
+    call = host.launch([does("c1", a="bare daemon", b="hang"), does("c2", a="gate", b="bare orphan")])
+    wait_until(lambda: host.trace("gates") and host.trace("bare daemons"))
+    (daemon,) = map(int, host.trace("bare daemons"))
+    (host.traces / "open").touch()
+    (exited, *_) = call.wait_for("worker_exited")
+    assert exited["reason"] == "killed by signal 9 (SIGKILL)"
+    (orphan,) = map(int, host.trace("bare orphans"))
+    assert not runs(orphan)
+    assert runs(daemon)
+    call.say(type="cancel")
+    assert call.expect("end")["state"] == "cancelled"
+    assert not runs(daemon)
+
+
 def test_an_unhealthy_worker_is_replaced(host: Host) -> None:
     found = host.run([does("c1", a="unhealthy"), does("c2", a="ok")])
     assert [record["status"] for record in found.values()] == ["ok", "ok"]
