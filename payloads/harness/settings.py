@@ -11,6 +11,8 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
+from . import streams
+
 _Setting = Tuple[str, Callable[[], Any], Callable[[Any], Any]]
 
 _TORCH_FLAGS = (
@@ -41,6 +43,7 @@ class Settings:
         finally:
             self._own[backend] = _read()
             _write(self._base)
+            streams.restore()  # it may have closed what the others print to
 
     @contextmanager
     def neutral(self) -> Iterator[None]:

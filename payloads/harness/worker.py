@@ -136,6 +136,7 @@ class _LineReporter(Reporter):
         self.statuses: List[str] = []
 
     def phase(self, backend: str, phase: str) -> None:
+        streams.restore()
         print("farbench: {}  {}  {}".format(self._about["label"], backend, phase), file=sys.stderr)
 
     def measurement(self, record: Dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
 """What authors of payloads get wrong without noticing: each ends as a status that says so, and never as a time."""
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from harness import Call, Device, Payload, Reported
-from payload_helpers import QUICK, make_item
+from payload_helpers import PAYLOADS, QUICK, make_item
 
 CPU = Device()
 X = np.arange(1, 4097, dtype=np.float32)
@@ -353,3 +356,39 @@ def test_settings_are_put_back_when_the_backend_fails(outcome):
 
     assert outcome(build)["reason"] == "ValueError: no"
     assert torch.get_default_dtype() == torch.float32
+
+
+def test_streams_that_a_backend_closes_are_there_for_the_next(script, tmp_path):
+    source = (PAYLOADS / "copy.py.j2").read_text(encoding="utf-8")
+    for name, what in (("closes", "os.close(1), os.close(2)"), ("prints", "print('x'), os.write(1, b'y')")):
+        source = source.replace(
+            'if __name__ == "__main__":',
+            f"""
+@payload.backend("{name}", Needs(device="cpu"))
+def {name}(problem):
+    import os
+    import numpy as np
+
+    x = np.ones(256, np.float32)
+
+    def run(inputs, out):
+        try:
+            {what}
+        except OSError:
+            if "{name}" == "prints":
+                raise
+        return np.multiply(inputs, 2, out=out)
+
+    return Call(
+        run=run, inputs=x, make_out=lambda: np.empty_like(x), reference=lambda: x * 2, on_cpu=True
+    )
+
+
+if __name__ == "__main__":""",
+        )
+    path = script([make_item({"bytes": 1024}, ["closes", "prints"], payload="copy")], "copy", source)
+    done = subprocess.run(
+        [sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    found = {record["backend"]: record["reason"] or record["status"] for record in map(json.loads, done.stdout.splitlines())}
+    assert found == {"closes": "ok", "prints": "ok"}
