@@ -48,7 +48,13 @@ def init(
     say(f"next: farbench run {folder / 'sweep.yaml'}{hosts_file}")
 
 
-def payloads(as_json: options.Json = False) -> None:
+def payloads(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Only these.", show_default=False),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
     """List the benchmarks there are, with their parameters and backends.
 
     Those in ./payloads come first and win over built-in ones of the same name.
@@ -56,8 +62,8 @@ def payloads(as_json: options.Json = False) -> None:
     from orchestrator.rendering import Catalogue
 
     catalogue = Catalogue.default(Path.cwd())
-    templates = []
-    for name in catalogue.names():
+    templates = [catalogue.find(name) for name in dict.fromkeys(names or ())]
+    for name in () if names else catalogue.names():
         try:
             templates.append(catalogue.find(name))
         except FileError as error:

@@ -34,15 +34,15 @@ def _peak(
 
 # The first pattern that the device's name matches wins; slower variants of a name are left out on purpose.
 _TABLE = (
-    (r"H200(?! NVL)", _peak(4.8, 989, 1979, int8=1979)),
-    (r"H100(?! (PCIe|NVL))", _peak(3.35, 989, 1979, int8=1979)),
-    (r"GB200", _peak(8.0, 2500, 5000, 10000)),
-    (r"B300", _peak(8.0, 2250, 4500, 13500)),
-    (r"\bB200", _peak(8.0, 2250, 4500, 9000)),
-    (r"RTX PRO 6000 Blackwell(?! Max-Q)", _peak(1.79, 504, 1008, 2015)),
-    (r"RTX 5090(?! (D|Laptop))", _peak(1.79, 210, 419, 1676)),
-    (r"A100.*80GB", _peak(2.04, 312, int8=624)),
-    (r"L40S", _peak(0.864, 362, 733, int8=733)),
+    (r"\bH200\b(?! NVL)", _peak(4.8, 989, 1979, int8=1979)),
+    (r"\bH100\b(?! (PCIe|NVL))", _peak(3.35, 989, 1979, int8=1979)),
+    (r"\bGB200\b", _peak(8.0, 2500, 5000, 10000)),
+    (r"\bB300\b", _peak(8.0, 2250, 4500, 13500)),
+    (r"\bB200\b", _peak(8.0, 2250, 4500, 9000)),
+    (r"RTX PRO 6000 Blackwell(?! (Max-Q|Server))", _peak(1.79, 504, 1008, 2015)),
+    (r"RTX 5090\b(?! (D|Laptop))", _peak(1.79, 210, 419, 1676)),
+    (r"A100-SXM.*80GB", _peak(2.04, 312, int8=624)),
+    (r"\bL40S\b", _peak(0.864, 362, 733, int8=733)),
 )
 
 

@@ -390,5 +390,8 @@ if __name__ == "__main__":""",
     done = subprocess.run(
         [sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False
     )
-    found = {record["backend"]: record["reason"] or record["status"] for record in map(json.loads, done.stdout.splitlines())}
+    found = {
+        record["backend"]: record["reason"] or record["status"]
+        for record in map(json.loads, done.stdout.splitlines())
+    }
     assert found == {"closes": "ok", "prints": "ok"}

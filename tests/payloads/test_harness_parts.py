@@ -262,7 +262,23 @@ def test_peaks_are_dense_and_by_precision(name, nvfp4):
 
 
 @pytest.mark.parametrize(
-    "name", ["NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "cpu"]
+    "name",
+    [
+        "NVIDIA H200 NVL",
+        "NVIDIA H100 PCIe",
+        "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+        "cpu",
+        "NVIDIA GH200 480GB",
+        "NVIDIA GB300",
+        "NVIDIA A100 80GB PCIe",
+        "NVIDIA H20",
+        "NVIDIA H200X",
+        "NVIDIA B200A",
+        "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "NVIDIA GeForce RTX 5090 D",
+        "NVIDIA L40",
+    ],
 )
 def test_a_device_that_only_sounds_alike_has_no_peak(name):
     assert peaks.peak_of(name) is None

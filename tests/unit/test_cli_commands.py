@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from orchestrator.cli.app import MODULES, make_app
+from orchestrator.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = [command for commands in MODULES.values() for command in commands]
@@ -36,3 +39,14 @@ def test_a_command_loads_only_its_own_module() -> None:
     names = {c.callback.__name__ for c in make_app("plan").registered_commands if c.callback}  # type: ignore[attr-defined]
     assert names == set(MODULES["sweep_commands"])
     assert len(make_app("nonsense").registered_commands) == len(COMMANDS)
+
+
+def test_payloads_lists_those_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner()
+    found = runner.invoke(make_app("payloads"), ["payloads", "copy", "gemm_int8", "copy", "--json"])
+    assert [payload["name"] for payload in json.loads(found.stdout)["payloads"]] == ["copy", "gemm_int8"]
+    everything = json.loads(runner.invoke(make_app("payloads"), ["payloads", "--json"]).stdout)
+    assert len(everything["payloads"]) == 10
+    with pytest.raises(UsageError, match=r"no payload 'gem_int8'.*gemm_int8"):
+        runner.invoke(make_app("payloads"), ["payloads", "gem_int8"], catch_exceptions=False)
