@@ -261,6 +261,12 @@ def test_peaks_are_dense_and_by_precision(name, nvfp4):
     assert peaks.peak_of(name).tflops.get("nvfp4") == nvfp4
 
 
+def test_the_memory_of_the_server_edition_is_slower():
+    kinds = ("Server", "Workstation")
+    found = [peaks.peak_of(f"NVIDIA RTX PRO 6000 Blackwell {kind} Edition").memory_tbps for kind in kinds]
+    assert found == [1.597, 1.79]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -275,7 +281,6 @@ def test_peaks_are_dense_and_by_precision(name, nvfp4):
         "NVIDIA H200X",
         "NVIDIA B200A",
         "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
-        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
         "NVIDIA GeForce RTX 5090 D",
         "NVIDIA L40",
     ],
