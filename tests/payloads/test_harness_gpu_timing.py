@@ -160,7 +160,7 @@ def test_work_on_a_stream_that_nobody_waits_for_is_not_timed_by_events(gpu, meas
 
     def run(inputs, out):
         gpu.launch(1.0, lambda: None)
-        gpu.launch(2000.0, lambda: torch.mul(inputs, 2, out=out), elsewhere=True)
+        gpu.launch(200.0, lambda: torch.mul(inputs, 2, out=out), elsewhere=True)
         return out
 
     call = doubling(gpu)
@@ -169,7 +169,7 @@ def test_work_on_a_stream_that_nobody_waits_for_is_not_timed_by_events(gpu, meas
     assert (record["status"], record["verdict"]) == ("ok", "suspect")
     assert record["reasons"] == ["timers_disagree"]
     assert record["extra"]["cross_check_us"]["events"] == pytest.approx(1.0)
-    assert record["extra"]["cross_check_us"]["host"] > 1500
+    assert record["extra"]["cross_check_us"]["host"] > 150
     if timer == "auto":
         assert "kernels escape the graph's capture" in record["reason"]
 
