@@ -73,6 +73,7 @@ class Crew:
         self._garbage_told = False
         self._conditions = Conditions(devices, setup, recorder.problem)
         self._broke_compiling = False
+        self._served = 0
 
     def tick(self, now: float) -> None:
         """Do what is due; call after every turn of the event loop."""
@@ -110,6 +111,7 @@ class Crew:
         assert self._entry is not None
         item = self._entry.item()
         self._ready, self._done, self._healthy = {}, set(), True
+        self._served = 0
         self._kills = MemoryKills()
         self._conditions.before_start()
         self.state = "starting"
@@ -164,9 +166,12 @@ class Crew:
         self._done = set()
         self.state = "busy"
         self._deadline = float("inf")
+        # A program that is run once a case is a process of its own each time.
+        used = self._served > 0 and not self._setup.is_script(self.group.payload)
         self._turn = Turn(
-            self._entry, self._workers, self.devices, self._recorder, self._conditions, slack_s, now
+            self._entry, self._workers, self.devices, self._recorder, self._conditions, slack_s, now, used
         )
+        self._served += 1
         port = ranks.port_of_case(len(self._workers))
         message = self._turn.request(**self._setup.script_of(self.group.payload), **port)
         for worker in self._workers:
@@ -207,19 +212,29 @@ class Crew:
         self._turn.fail_all("error", "the payload ended the case without a result for this backend", now)
         self._finish_turn()
         self._part_with(entry)
+        if self._entry is not None:
+            reason = "replaced after an error, which an earlier case may have caused"
+            self._end_reasons[self._workers[0].name] = reason
+            self._end(politely=True)
+            return
         self.state = "idle"
         self._deadline = now + 10.0
         self._look_for_work(now)
 
     def _part_with(self, entry: Entry) -> None:
-        """All of the case has been measured; what is doubtful is measured again later, on the same device."""
+        """All of the case has been measured; what is doubtful is measured again later, on the same device.
+
+        After an error that may be another case's fault we keep it, for new workers."""
         self._entry = None
-        if self._recorder.opinions.again(entry):
-            entry.attempt += 1
+        if not self._recorder.opinions.again(entry):
+            self._recorder.settle(entry)
+            return
+        entry.attempt += 1
+        if entry.excused:
+            self._entry = entry
+        else:
             entry.target = self.devices[0]["uuid"] if len(self.devices) == 1 else entry.target
             self._foreman.again(entry)
-        else:
-            self._recorder.settle(entry)
 
     def _finish_turn(self) -> None:
         assert self._turn is not None

@@ -46,6 +46,7 @@ class Entry:
         "case_id",
         "clocks",
         "done",
+        "excused",
         "group",
         "kills",
         "model",
@@ -68,9 +69,11 @@ class Entry:
         self.done: Set[str] = set(done)
         self.attempt = attempt
         self.kills = 0
-        # Of `second_opinions`: where doubtful records lie, by backend and row, and how often each was measured again.
+        # Of `second_opinions`: where doubtful records lie, by backend and row, how often each was measured again, and
+        # which of them are errors that need new workers.
         self.aside: Dict[str, Dict[str, Any]] = {}
         self.tries: Dict[str, int] = {}
+        self.excused: Set[str] = set()
         # Of `offsets`: what the backends' clocks are held against.
         self.clocks: Optional[CaseClocks] = None
         self._blob = dump(item)  # a parsed case takes ten times the room, and there may be tens of thousands

@@ -85,9 +85,11 @@ class Recorder:
         telemetry: Telemetry,
         log_tail: str,
         clock_mhz: Optional[float] = None,
+        used: bool = False,
     ) -> None:
         """One measurement of the case that is on; `asked` is the backend it was measured for. A doubtful one may wait,
-        and so does one whose clock must be held against the other backends' until `attempt_over`."""
+        and so does one whose clock must be held against the other backends' until `attempt_over`. `used`: its worker
+        had served other cases."""
         facts = self._facts(attempt.item, devices[0], attempt.number)
         facts["started_at"] = utc(attempt.began_at(asked))
         facts["duration_s"] = round(attempt.spent_s(asked, now), 6)
@@ -97,7 +99,7 @@ class Recorder:
             entry.clocks = entry.clocks or CaseClocks()
             entry.clocks.hold(asked, record, clock_mhz)
         else:
-            self._weigh(entry, asked, record)
+            self._weigh(entry, asked, record, used)
 
     def attempt_over(self, entry: Entry) -> None:
         """No more measurements come of this attempt: the clocks of all its backends are known."""
@@ -105,8 +107,8 @@ class Recorder:
             for asked, record in entry.clocks.judge():
                 self._weigh(entry, asked, record)
 
-    def _weigh(self, entry: Entry, asked: str, record: Dict[str, Any]) -> None:
-        stands = self.opinions.weigh(entry, asked, record)
+    def _weigh(self, entry: Entry, asked: str, record: Dict[str, Any], used: bool = False) -> None:
+        stands = self.opinions.weigh(entry, asked, record, used)
         if stands is not None:
             self._write(stands, asked)
 

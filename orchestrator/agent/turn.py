@@ -25,7 +25,9 @@ class Turn:
         conditions: Conditions,
         slack_s: float,
         now: float,
+        used: bool,
     ) -> None:
+        """`used`: the workers have served other cases."""
         self.entry = entry
         self.attempt = Attempt(entry.item(), entry.remaining(), entry.attempt, now, slack_s)
         self._workers = workers
@@ -33,6 +35,7 @@ class Turn:
         self._devices = devices
         self._recorder = recorder
         self._conditions = conditions
+        self._used = used
         self._printing = ""  # the backend whose output the log's tail holds
         self._lead.drain()
         self._lead.mark()
@@ -100,6 +103,7 @@ class Turn:
             telemetry,
             lead.log.tail(),
             self._conditions.clock_of(asked),
+            self._used,
         )
         self.attempt.reported(asked, now)
         self.entry.done.add(asked)

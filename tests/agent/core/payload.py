@@ -1,7 +1,7 @@
 """A stdlib-only payload that speaks the worker protocol and does what its case's `params` ask of it.
 
 `params["does"]` maps a backend to what it does: `ok` (the default), `kill`, `exit`, `hang`, `deaf` (hangs and ignores
-SIGTERM), `nan`, `noise`, `stray` (starts a process in a session of its own, then hangs), `secret`, `unhealthy`.
+SIGTERM), `fail`, `damage` (of its process), `nan`, `noise`, `stray` (starts a process in a session of its own, then hangs), `secret`, `unhealthy`.
 """
 
 import json
@@ -75,6 +75,10 @@ def behave(action, case, backend):
         sys.stdout.flush()
     elif action == "unhealthy":
         healthy = False
+    elif action == "damage":
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
     elif action == "gate":
         note("gates", case["case_id"])
         while not os.path.exists(os.path.join(os.environ["TRACES"], "open")):
@@ -82,6 +86,12 @@ def behave(action, case, backend):
 
 
 def measure(case, backend):
+    try:
+        if case["params"].get("does", {}).get(backend) == "fail":
+            raise ValueError("no kernel for {}".format(case["case_id"]))
+        os.getcwd()
+    except (OSError, ValueError) as error:
+        return {"backend": backend, "status": "error", "reason": f"{type(error).__name__}: {error}"}
     median = float("nan") if case["params"].get("does", {}).get(backend) == "nan" else 12.5
     return {
         "backend": backend,

@@ -94,6 +94,31 @@ def test_a_process_that_left_the_session_is_ended_with_its_worker(host: Host, ac
     assert not runs(int(pid))
 
 
+def test_an_error_that_an_earlier_case_may_have_caused_is_tried_again_in_a_new_worker(host: Host) -> None:
+    found = host.run([does("c1", a="damage"), does("c2", a="ok", b="ok"), does("c3", a="ok")])
+    # What it damages is its own measurement first of all, which nobody else is to blame for.
+    assert (found["c1/a"]["status"], found["c1/a"]["attempt"]) == ("error", 1)
+    for key in ("c2/a", "c2/b"):
+        assert (found[key]["status"], found[key]["attempt"]) == ("ok", 2)
+        (other,) = found[key]["extra"]["other_attempts"]
+        assert (other["attempt"], other["status"]) == (1, "error")
+        assert "No such file or directory" in other["reason"]
+    assert (found["c3/a"]["status"], found["c3/a"]["attempt"]) == ("ok", 1)
+    cases, pids = zip(*(line.split()[:2] for line in host.trace("cases")), strict=True)
+    assert cases == ("c1", "c2", "c2", "c3")
+    assert pids == (pids[0], pids[0], pids[2], pids[2])
+
+
+def test_errors_of_a_backends_own_stand_and_cost_one_worker_in_all(host: Host) -> None:
+    found = host.run([does("c1", a="fail"), *(does(f"c{n}", a="fail", b="ok") for n in range(2, 6))])
+    assert [found[f"c{n}/a"]["reason"] for n in range(1, 6)] == [
+        f"ValueError: no kernel for c{n}" for n in range(1, 6)
+    ]
+    assert [found[f"c{n}/a"]["attempt"] for n in range(1, 6)] == [1, 2, 1, 1, 1]
+    assert {found[f"c{n}/b"]["status"] for n in range(2, 6)} == {"ok"}
+    assert len({line.split()[1] for line in host.trace("cases")}) == 2
+
+
 def test_what_a_crashed_worker_left_behind_is_ended_and_nothing_of_others(host: Host) -> None:
     """It has left the session and has nothing of us in its environment; nobody was told beforehand."""
     host.job["devices"] = {"cpu": 2}
