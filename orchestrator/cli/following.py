@@ -122,28 +122,41 @@ def _say_how_to_come_back(run_id: str, unlaunched: tuple[str, ...] | None) -> No
     say(f"stop it with: farbench cancel {run_id}")
 
 
-def finish(outcome: Outcome, archive: Path, as_json: bool) -> int:
-    """Print what the run came to, and its exit code."""
+def finish(outcome: Outcome, archive: Path, as_json: bool, *, told: bool = True) -> int:
+    """Print what the run came to, and its exit code. `told`: what became of each host has been said already."""
     from orchestrator.archive import Archive
 
     if as_json:
         print_json(outcome.to_json())
     elif outcome.state == "detached":
         say(f"every host can go on alone. Follow the run with: farbench attach {outcome.run_id}")
+    elif exit_code(outcome) == EXIT_NO_HOST and set(outcome.counts) <= {"lost"} and not _is_open(outcome):
+        # A table in which every number is `lost` says nothing.
+        if not told:
+            _say_what_became_of_hosts(outcome)
+        say("no host could be used, and nothing was measured. Mend that, then run the sweep again.")
     else:
         if sum(outcome.counts.values()) <= LARGEST_TABLE:
             _print_report(Archive(archive), Archive(archive).find(outcome.run_id))
         else:
             counts = ", ".join(f"{n} {status}" for status, n in outcome.counts.items())
             say(f"{outcome.run_id}: {counts}. The whole table: farbench report {outcome.run_id}")
-        for name, (state, error) in outcome.hosts.items():
-            if state != "ok":
-                say(f"{error or f'{name}: {state}'}")
-        if outcome.state == "lost" and f"{os.sep}open{os.sep}" in outcome.archive:
+        _say_what_became_of_hosts(outcome)
+        if outcome.state == "lost" and _is_open(outcome):
             say(
                 f"the run stays open: what is missing may still come. Go on with: farbench resume {outcome.run_id}"
             )
     return exit_code(outcome)
+
+
+def _is_open(outcome: Outcome) -> bool:
+    return f"{os.sep}open{os.sep}" in outcome.archive
+
+
+def _say_what_became_of_hosts(outcome: Outcome) -> None:
+    for name, (state, error) in outcome.hosts.items():
+        if state != "ok":
+            say(f"{error or f'{name}: {state}'}")
 
 
 def exit_code(outcome: Outcome) -> int:

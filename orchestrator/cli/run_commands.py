@@ -107,7 +107,7 @@ def attach(
     announce(folder.run_id, as_json)
     opened = claim(kept, folder)
     if opened is None:
-        return finish(stored(kept, kept.find(folder.run_id)), archive, as_json)
+        return finish(stored(kept, kept.find(folder.run_id)), archive, as_json, told=False)
     with detaching(folder.run_id, launches=False) as detached:
         if opened.holds_lock:
             with open_connections() as connections:
@@ -120,7 +120,7 @@ def attach(
                 )
         else:
             outcome = watch(kept, folder, observer=progress())
-    return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json)
+    return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json, told=opened.holds_lock)
 
 
 def resume(

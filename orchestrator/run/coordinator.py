@@ -35,6 +35,8 @@ QUEUED_NEWS = 24
 FIRST_HAND_S = 10.0
 """So long the hosts of a sharded run wait for one that has not answered yet, before the first cases are dealt."""
 ENDING_S = 5.0
+SLOW_TO_ANSWER_S = 3.0
+"""A host that has not answered by then is told of: until then it would be noise."""
 LEAVING_S = 30.0
 """Who leaves waits at most so long until every host can go on alone."""
 MANY_HOSTS = 8
@@ -129,8 +131,13 @@ class Coordinator:
 
     def _follow(self, until_launched: bool) -> Ending:
         first_hand_at = time.monotonic() + self._patience_s
+        slow_at = time.monotonic() + SLOW_TO_ANSWER_S
         while True:
             self._take_in()
+            if time.monotonic() >= slow_at:
+                slow_at = float("inf")
+                for name in [name for name, view in self._told.items() if view.phase is HostPhase.CONNECTING]:
+                    del self._told[name]
             if self._dealing is not None and time.monotonic() >= first_hand_at:
                 first_hand_at = float("inf")
                 for name in (name for name, host in self._hosts.items() if not host.task.begun):

@@ -12,7 +12,7 @@ from paramiko.message import Message
 
 from orchestrator.transport.channels import Channels
 from orchestrator.transport.lanes import Turns
-from orchestrator.transport.link import Link
+from orchestrator.transport.link import Link, LinkBroken
 from orchestrator.transport.ordering import Ending, Voice
 
 # paramiko logs tracebacks of ordinary refusals; without a handler Python prints them. Every cause ends in a HostError here.
@@ -47,6 +47,12 @@ class Session(paramiko.Transport):
         self.farewell: str | None = None
         """The message with which the host disconnected."""
         self.turns = Turns()
+        self.was_silent = False
+        """Whether the time for the banner has passed."""
+        self.preamble: list[str] = []
+        """The lines that came where the banner should."""
+        self._read_line = self.packetizer.readline
+        self.packetizer.readline = self._read_remembered  # type: ignore[method-assign, unused-ignore]
         self._read_all = self.packetizer.read_all
         self.packetizer.read_all = self._read_bounded  # type: ignore[assignment, method-assign, unused-ignore]
         ciphers = self.get_security_options().ciphers
@@ -120,6 +126,11 @@ class Session(paramiko.Transport):
         message.add_boolean(True)
         self._send_message(message)
 
+    def _read_remembered(self, timeout: float) -> str:
+        line: str = self._read_line(timeout)  # type: ignore[no-untyped-call, unused-ignore]
+        self.preamble.append(line)
+        return line
+
     def _read_bounded(self, n: int, check_rekey: bool = False) -> bytes:
         if n > MAX_PACKET_BYTES:
             raise paramiko.SSHException(f"a packet of {n} bytes, which no host sends")
@@ -128,7 +139,11 @@ class Session(paramiko.Transport):
     def _check_banner(self) -> None:
         # paramiko bounds each line of a banner, and of the key exchange only the first packet.
         self.link.allow(self.banner_timeout)
-        super()._check_banner()  # type: ignore[misc]
+        try:
+            super()._check_banner()  # type: ignore[misc]
+        except paramiko.SSHException as error:  # says nothing of how it came to that
+            self.was_silent = isinstance(error.__context__, TimeoutError | LinkBroken)
+            raise
         self.link.allow(self.handshake_timeout)
 
     def _parse_newkeys(self, message: Message) -> None:

@@ -196,12 +196,25 @@ class SshTransport:
             or plain(str(error))
             or "the host closed the connection"
         )
-        if step == "banner" and not self._closing.is_set():
-            return Dropped(
-                self.host, f"the host closed the connection before it said who it is ({reason})", step=step,
-                hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
-            )  # fmt: skip
+        if step == "banner" and session is not None and not self._closing.is_set():
+            return self._no_banner(session)
         return HostUnreachable(self.host, reason, step=step)
+
+    def _no_banner(self, session: Session) -> HostUnreachable:
+        """The host did not say that it speaks SSH. Only one that hangs up may do better the next time."""
+        said = next((line for line in session.preamble if line.strip()), None)
+        what = f"; it said {plain(said, 80)!r}" if said is not None else ""
+        if session.was_silent:
+            return HostUnreachable(
+                self.host,
+                f"connected, but no SSH server answered within {session.banner_timeout:g} s{what}",
+                step="banner",
+                hint="is that the port of an SSH server? A tunnel or a firewall may take a connection and lead it nowhere",
+            )
+        return Dropped(
+            self.host, f"the host closed the connection before it said who it is{what}", step="banner",
+            hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
+        )  # fmt: skip
 
 
 class _HostKeyCheck(paramiko.MissingHostKeyPolicy):

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from paramiko.message import Message
 
-from orchestrator.errors import HostError
+from orchestrator.errors import HostError, HostUnreachable
 from orchestrator.transport import openings
 from orchestrator.transport.open import Connections
 from tests.support.link import SlowLink
@@ -128,6 +128,41 @@ def test_a_server_that_says_anything(
         threading.Thread(target=serve, daemon=True).start()
         outcome, _ = attempt(sshd.spec(port=server.getsockname()[1], ssh_config=quick_config), user_environ)
     assert outcome in ("banner", "key exchange", "host key", "authentication")
+
+
+@pytest.mark.parametrize(
+    ("said", "leaves", "words"),
+    [
+        (b"", False, "connected, but no SSH server answered within 1 s\n  is that the port of an SSH server?"),
+        (b"\r\nHTTP/1.1 400 B\x1b\r\n", False, "no SSH server answered within 1 s; it said 'HTTP/1.1 400 B?'"),
+        (b"Exceeded MaxStartups\r\n", True, "before it said who it is; it said 'Exceeded MaxStartups'\n  too many"),
+        (b"", True, "the host closed the connection before it said who it is\n  too many connections"),
+    ],
+)  # fmt: skip
+def test_what_is_no_ssh_server_is_told_as_it_was(
+    said: bytes, leaves: bool, words: str, sshd: Sshd, user_environ: dict[str, str], quick_config: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, Connections(environ=user_environ) as connections:
+        held = []
+
+        def serve() -> None:
+            try:
+                while True:
+                    connection, _ = server.accept()
+                    connection.sendall(said)
+                    connection.recv(100)  # who closes with bytes unread resets the connection
+                    if leaves:
+                        connection.close()
+                    held.append(connection)
+            except OSError:
+                return
+
+        threading.Thread(target=serve, daemon=True).start()
+        spec = sshd.spec(port=server.getsockname()[1], ssh_config=quick_config)
+        with pytest.raises(HostUnreachable) as caught:
+            connections.transport(spec).connect()
+    assert words in str(caught.value)
+    assert len(held) == 1 or leaves, "who says nothing will say nothing the next time"
 
 
 NUMBER = st.sampled_from([0, 0, 0, 1, 1000, 2**32 - 1]).map(lambda n: n.to_bytes(4, "big"))

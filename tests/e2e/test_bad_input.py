@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -135,6 +136,33 @@ def test_a_host_that_cannot_be_used(
     assert document["counts"] == {"lost": 1}
     assert document["hosts"]["h1"]["state"] in ("unreachable", "refused", "unusable")
     assert document["hosts"]["h1"]["error"]
+
+
+def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd) -> None:
+    first, *_ = wrong_key(host, desk)
+    desk.write("sweep.yaml", GOOD)
+    done = desk.farbench("run", "sweep.yaml")
+    assert done.code == 3
+    assert len(done.stdout.splitlines()) == 1, "the run id, and no table of nothing"
+    said = done.stderr.splitlines()
+    assert [line.split(":")[0] for line in said[:1]] == [first]
+    assert said[1].startswith("  does `ssh ")
+    assert said[2:] == [
+        "no host could be used, and nothing was measured. Mend that, then run the sweep again."
+    ]
+    again = desk.farbench("attach")
+    assert (again.code, again.stderr.splitlines()) == (3, said)
+
+
+def test_a_host_that_takes_long_to_answer_is_told_of(desk: Laptop, host: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        desk.hosts(host, port=silent.getsockname()[1])
+        desk.write("sweep.yaml", GOOD)
+        process = desk.start("run", "sweep.yaml")
+        assert process.stderr is not None
+        assert process.stderr.readline() == "h1: connecting\n"
+        process.terminate()
+        process.communicate()
 
 
 def test_a_good_host_beside_a_bad_one_goes_on(desk: Laptop, host: Sshd) -> None:
