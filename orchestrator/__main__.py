@@ -22,7 +22,14 @@ def main() -> NoReturn:
         farbench()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
+        forget_interrupt()
         sys.exit(130)
+
+
+def forget_interrupt() -> None:
+    """Where Ctrl-C came in the middle of an `exec`, as of a dataclass that is being made, Python remembers it although it
+    was caught, and at its end kills itself by the signal instead of returning the exit code. Another `exec` clears that."""
+    exec("")  # noqa: S102
 
 
 if __name__ == "__main__":

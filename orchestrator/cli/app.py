@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from orchestrator import __version__
+from orchestrator.__main__ import forget_interrupt
 from orchestrator.cli.streams import drop, fill_gaps, mention
 from orchestrator.errors import (
     EXIT_BUG,
@@ -167,5 +168,6 @@ def main() -> NoReturn:
         drop(sys.stdout)
     except OSError as error:
         code = _cannot_write(error)
+    forget_interrupt()
     gc.freeze()  # Python would look for cycles in everything once more before it goes: longer than many a command takes
     sys.exit(code)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.console import err, out, print_json, say, warn
 from orchestrator.cli.streams import drop, emit, mention
+from orchestrator.cli.terminal import TERMINAL
 from orchestrator.errors import EXIT_NO_HOST, ArchiveError, RunIncomplete
 
 if TYPE_CHECKING:
@@ -56,10 +57,14 @@ def open_connections(*, quiet: bool = False) -> Iterator[Connections]:
     """Connections with the user's own keys, closed at the end; `quiet` ones wait for `speak` before they say anything."""
     from orchestrator.transport.open import Connections
 
+    TERMINAL.reopen()
     with Connections(
         environ=os.environ, ask_passphrase=_ask_passphrase(), warn=warn, quiet=quiet
     ) as connections:
-        yield connections
+        try:
+            yield connections
+        finally:
+            TERMINAL.give_up()
 
 
 def _ask_passphrase() -> Callable[[Path], str | None] | None:
@@ -67,15 +72,7 @@ def _ask_passphrase() -> Callable[[Path], str | None] | None:
     if not sys.stdin or not sys.stdin.isatty() or os.environ.get("SSH_ASKPASS_REQUIRE") == "force":
         return None
 
-    def ask(path: Path) -> str | None:
-        import getpass
-
-        try:
-            return getpass.getpass(f"passphrase of {path}: ")
-        except EOFError:
-            return None
-
-    return ask
+    return lambda path: TERMINAL.ask(f"passphrase of {path}: ")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from orchestrator.cli.terminal import TERMINAL
 from orchestrator.events import Fold
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.run.observer import Estimate, HostView
@@ -88,7 +89,9 @@ class PlainProgress:
             self._estimate.seconds_left(self._clock(), done, whole)
 
     def interrupted(self, unlaunched: Sequence[str]) -> None:
-        """One line: what is waited for, and how not to wait."""
+        """One line: what is waited for, and how not to wait. Who is being asked something has answered with it."""
+        if TERMINAL.give_up():
+            raise KeyboardInterrupt
         self._say(leaving_line(unlaunched))
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli.plain import amount, bad_line, duration, is_bad, leaving_line
+from orchestrator.cli.terminal import TERMINAL
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
 from orchestrator.run.news import HostPhase
@@ -33,24 +34,37 @@ class LiveProgress:
         self._console = console
         self._estimate = Estimate()
         self._hosts: dict[str, HostView] = {}
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
+        self._live: Live | None = None
+        self._drawn = Group()
 
     def begin(self, run_id: str, expected: int) -> None:
         """Start drawing."""
+        TERMINAL.show(self)
+
+    def show(self) -> None:
+        """Begin to redraw."""
+        # A new one each time: on its return an old one erases as many lines as it had drawn.
+        self._live = Live(self._drawn, console=self._console, refresh_per_second=8, transient=True)
         self._live.start()
+
+    def hide(self) -> None:
+        """Leave the screen; what was printed stays."""
+        if self._live is not None:
+            self._live.stop()
+        self._live = None
 
     def host_changed(self, view: HostView) -> None:
         """Drawn at the next tick; an error also stays on the screen afterwards."""
         self._hosts[view.name] = view
         if view.phase.final and (view.detail or view.phase is not HostPhase.OK):
-            self._live.console.print(
+            self._console.print(
                 Text(view.detail or f"{view.name}: {view.phase}", style="red"), soft_wrap=True
             )
 
     def measured(self, measurement: Measurement) -> None:
         """What went wrong stays on the screen."""
         if is_bad(measurement):
-            self._live.console.print(Text(bad_line(measurement), style="yellow"), soft_wrap=True)
+            self._console.print(Text(bad_line(measurement), style="yellow"), soft_wrap=True)
 
     def tick(self, fold: Fold, expected: int) -> None:
         """Draw."""
@@ -75,12 +89,16 @@ class LiveProgress:
             )
         if len(workers) > SHOWN_WORKERS:
             table.add_row("", "", f"and {len(workers) - SHOWN_WORKERS} more workers")
-        self._live.update(Group(table, Text(amount(fold, expected, self._estimate))))
+        self._drawn = Group(table, Text(amount(fold, expected, self._estimate)))
+        if (live := self._live) is not None:
+            live.update(self._drawn)
 
     def interrupted(self, unlaunched: Sequence[str]) -> None:
-        """One line: what is waited for, and how not to wait."""
-        self._live.console.print(Text(leaving_line(unlaunched)), soft_wrap=True)
+        """One line: what is waited for, and how not to wait. Who is being asked something has answered with it."""
+        if TERMINAL.give_up():
+            raise KeyboardInterrupt
+        self._console.print(Text(leaving_line(unlaunched)), soft_wrap=True)
 
     def end(self) -> None:
         """Take the view down; what was printed stays."""
-        self._live.stop()
+        TERMINAL.hide()

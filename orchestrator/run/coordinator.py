@@ -122,6 +122,8 @@ class Coordinator:
             return self._follow(until_launched)
         except KeyboardInterrupt:
             self._launch_the_rest()
+            if all(view.phase.final for view in self.views.values()):
+                return Ending.DONE  # nothing goes on that one could come back to
             raise Interrupted(self.unlaunched()) from None
         finally:
             for host in self._hosts.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -116,6 +117,37 @@ def test_a_host_where_nothing_was_launched_is_named_with_the_way_on(
         resumed = laptop.farbench("resume", run_id, "--json")
         assert resumed.json()["run_id"] == run_id
         assert resumed.json()["counts"] == {"ok": 2 * CASES}, resumed.stderr
+
+
+def test_leaving_a_run_that_has_ended_meanwhile_does_not_say_that_it_goes_on(
+    laptop: Laptop, host: Sshd
+) -> None:
+    slow_sweep(laptop, host)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        laptop.hosts(host, port=silent.getsockname()[1])
+        process = laptop.start("run", "sweep.yaml")
+        first_line(process)
+        connection, _ = silent.accept()
+        assert process.stderr is not None
+        assert process.stderr.readline() == "h1: connecting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline().startswith("leaving as soon as")
+        connection.sendall(b"SSH-1.5-ancient\r\n")
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "goes on" not in stderr
+    assert stderr.endswith("nothing was measured. Mend that, then run the sweep again.\n")
+
+
+def test_ctrl_c_in_the_middle_of_generated_code_ends_with_the_exit_code(laptop: Laptop) -> None:
+    loading = laptop.folder / "loading"
+    os.mkfifo(loading)
+    laptop.write("slow/typer.py", f"exec({f'open({str(loading)!r}).read()'!r})\n")
+    process = laptop.start("runs", PYTHONPATH=str(laptop.folder / "slow"))
+    with loading.open("w"):
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
 
 
 def test_however_often_ctrl_c_comes_the_way_back_is_named(laptop: Laptop, host: Sshd) -> None:
