@@ -57,14 +57,21 @@ def _drawn(tokens: int, experts: int, top_k: int, seed: int, exponent: float) ->
 
 def _from_file(path: str, experts: int) -> List[int]:
     with open(path, encoding="utf-8") as file:
-        found: Any = json.load(file)
+        try:
+            found: Any = json.load(file)
+        except (ValueError, RecursionError) as error:
+            raise ValueError("{} is no JSON: {}".format(path, error)) from None
     if isinstance(found, list) and found and all(isinstance(row, list) for row in found):
         counts = [0] * experts
         for token in found:
+            if len(set(map(str, token))) < len(token):
+                raise ValueError("{}: a token has an expert twice: {}".format(path, token))
             for expert in token:
                 if not _is_count(expert) or expert >= experts:
                     raise ValueError("{}: {!r} is none of {} experts".format(path, expert, experts))
                 counts[expert] += 1
+        if not sum(counts):
+            raise ValueError("{}: no token has an expert".format(path))
         return counts
     if (
         not isinstance(found, list)

@@ -174,14 +174,15 @@ def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
     call, rotation = trial.call, trial.rotation
     assert rotation is not None
     if isinstance(trial.timer, timers.GraphTimer):
-        outputs = trial.timer.outputs
+        # One of them tells enough: the capture was held against the reference before.
+        output = trial.timer.outputs[len(trial.timer.outputs) // 2]
         if call.restore is None:
-            arrays.poison(outputs)
+            arrays.poison(output)
         else:
             for inputs, _ in rotation.sets:
                 call.restore(inputs)
         trial.timer.replay()
-        result = _result(trial, outputs[len(outputs) // 2])
+        result = _result(trial, output)
     else:
         inputs, out = rotation.next()
         arrays.poison(out)

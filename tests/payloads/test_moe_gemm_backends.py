@@ -231,6 +231,25 @@ def test_a_file_that_is_no_routing_is_an_error_that_says_so(load, measure, tmp_p
     assert complaint in record["reason"]
 
 
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[1, 2", "is no JSON"),
+        ("[" * 50000, "is no JSON"),
+        ("[[], []]", "no token has an expert"),
+        ("[[0, 1], [2, 2]]", r"a token has an expert twice: \[2, 2\]"),
+        ("[[0, 4]]", "4 is none of 4 experts"),
+        ("[0, 0, 0, 0]", "is no list of rows"),
+    ],
+)
+def test_a_routing_file_is_read_with_care(tmp_path, text, complaint):
+    path = tmp_path / "routing.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=complaint) as caught:
+        routing.rows_of_experts(f"file:{path}", 8, 4, 2)
+    assert str(path) in str(caught.value)
+
+
 def test_an_unknown_routing_is_an_error_that_lists_the_known(load, measure):
     record = run(load, measure, {"routing": "pareto"}, ["torch"], Device())["torch"]
     assert "known are uniform, zipf, balanced and file:PATH" in record["reason"]
