@@ -50,13 +50,34 @@ def leaving_line(unlaunched: Sequence[str]) -> str:
     return f"leaving as soon as every host can go on alone (not yet: {', '.join(unlaunched)}); Ctrl-C again leaves at once"
 
 
+class Problems:
+    """What hosts say that a person should know (clocks that cannot be locked, a driver that does not answer): each once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def fresh(self, fold: Fold) -> list[str]:
+        """One line for each that was not told yet."""
+        lines = []
+        for name, state in fold.hosts.items():
+            if state.problem_count == self._seen.get(name, 0):
+                continue
+            self._seen[name] = state.problem_count
+            lines += [f"{name}: {message.splitlines()[0]}" for message in state.problems if message.strip()]
+        new = [line for line in dict.fromkeys(lines) if line not in self._told]
+        self._told.update(new)
+        return new
+
+
 class PlainProgress:
-    """One line for each change of a host and each failed measurement, and a count every few seconds."""
+    """One line for each change of a host, each problem and each failed measurement, and a count every few seconds."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._say = say
         self._clock = clock
         self._estimate = Estimate()
+        self._problems = Problems()
         self._last = (clock(), 0)
 
     def begin(self, run_id: str, expected: int) -> None:
@@ -78,7 +99,9 @@ class PlainProgress:
             self._say(bad_line(measurement))
 
     def tick(self, fold: Fold, expected: int) -> None:
-        """A count, when there is a new one and the last is a while ago."""
+        """What hosts complain of; and a count, when there is a new one and the last is a while ago."""
+        for line in self._problems.fresh(fold):
+            self._say(line)
         done = fold.counts().total
         whole = expected + fold.surplus
         then, before = self._last

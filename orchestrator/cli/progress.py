@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.cli.plain import amount, bad_line, duration, is_bad, leaving_line
+from orchestrator.cli.plain import Problems, amount, bad_line, duration, is_bad, leaving_line
 from orchestrator.cli.terminal import TERMINAL
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
@@ -33,6 +33,7 @@ class LiveProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._estimate = Estimate()
+        self._problems = Problems()
         self._hosts: dict[str, HostView] = {}
         self._live: Live | None = None
         self._drawn = Group()
@@ -67,7 +68,9 @@ class LiveProgress:
             self._console.print(Text(bad_line(measurement), style="yellow"), soft_wrap=True)
 
     def tick(self, fold: Fold, expected: int) -> None:
-        """Draw."""
+        """Draw; what hosts complain of stays on the screen."""
+        for line in self._problems.fresh(fold):
+            self._console.print(Text(line, style="yellow"), soft_wrap=True)
         table = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
         for name, view in self._hosts.items():
             state = fold.hosts.get(name)
