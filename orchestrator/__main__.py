@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn  # loading it takes a good part of the first moment
 
 COLLECT_AFTER = 20_000
 """Python's own 700 new objects make it look for garbage hundreds of times while modules are loaded, which make none."""
@@ -15,8 +18,8 @@ COLLECT_AFTER = 20_000
 
 def main() -> NoReturn:
     """The console script."""
-    gc.set_threshold(COLLECT_AFTER)
     try:
+        gc.set_threshold(COLLECT_AFTER)
         from orchestrator.cli.app import main as farbench
 
         farbench()

@@ -143,7 +143,11 @@ def run(argv: list[str] | None = None) -> int:
 
 
 def _bug() -> int:
-    traceback.print_exc()
+    told = traceback.format_exc()
+    if "KeyboardInterrupt" in told:  # a library that was being loaded made an error of its own of it
+        mention("interrupted\n")
+        return EXIT_INTERRUPTED
+    mention(told)
     mention("This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n")
     return EXIT_BUG
 

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from orchestrator.cli import app as application
 from orchestrator.cli.app import MODULES, make_app
 from orchestrator.errors import UsageError
 
@@ -50,3 +51,16 @@ def test_payloads_lists_those_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert len(everything["payloads"]) == 10
     with pytest.raises(UsageError, match=r"no payload 'gem_int8'.*gemm_int8"):
         runner.invoke(make_app("payloads"), ["payloads", "gem_int8"], catch_exceptions=False)
+
+
+def test_an_interrupt_that_a_library_made_an_error_of_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C while pydantic's compiled part builds a model."""
+
+    def loaded(_: str | None) -> typer.Typer:
+        raise RuntimeError('Error building "model" validator:\n  KeyboardInterrupt: ')
+
+    monkeypatch.setattr(application, "make_app", loaded)
+    assert application.run(["plan"]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
