@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import getpass
 import os
 import shutil
@@ -89,6 +90,7 @@ class Sshd:
         self._process = subprocess.Popen(
             [*self.within, SSHD, "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.log)],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            preexec_fn=end_with_the_tests,
         )  # fmt: skip
         deadline = time.monotonic() + START_TIMEOUT_S
         while "Server listening" not in self.read_log():
@@ -187,6 +189,16 @@ class Sshd:
         settings.update(self._settings)
         text = "".join(f"{key} {value}\n" for key, value in settings.items() if value is not None)
         (self.folder / "sshd_config").write_text(text)
+
+
+_LIBC = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_the_tests() -> None:
+    """No server outlives a test process that was killed, or that ended itself after a test's time was over."""
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port(address: str = "127.0.0.1") -> int:
