@@ -21,6 +21,7 @@ from orchestrator.inventory import HostSpec
 from orchestrator.run import record
 from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.hostrun import HostRun, HostTask
+from orchestrator.run.interrupts import Interrupts
 from orchestrator.run.news import Changed, Chunk, HostPhase, News, joined
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
@@ -75,6 +76,7 @@ class Coordinator:
         self._patience_s = FIRST_HAND_S
         self._warm = False
         self._left: set[str] = set()
+        self._interrupts = Interrupts()
         self.views: dict[str, HostView] = {}
         self.fold = fold_run(run.folder, self._document, listener=self._hear)
 
@@ -106,12 +108,13 @@ class Coordinator:
     def follow(self, *, until_launched: bool = False) -> Ending:
         """Follow until every host is done or overdue; with `until_launched`, only until every host has what it needs
         to go on alone. On `KeyboardInterrupt` the rest of the hosts is launched, the links are closed, and `Interrupted` is raised."""
-        try:
-            return self._follow_to_the_end(until_launched)
-        except Interrupted:
-            raise
-        except KeyboardInterrupt:  # once more, while we were leaving
-            raise Interrupted(self.unlaunched()) from None
+        with self._interrupts:
+            try:
+                return self._follow_to_the_end(until_launched)
+            except Interrupted:
+                raise
+            except KeyboardInterrupt:  # once more, while we were leaving
+                raise Interrupted(self.unlaunched()) from None
 
     def _follow_to_the_end(self, until_launched: bool) -> Ending:
         self._observer.begin(self._run.folder.run_id, self.expected())
@@ -135,6 +138,7 @@ class Coordinator:
         first_hand_at = time.monotonic() + self._patience_s
         slow_at = time.monotonic() + SLOW_TO_ANSWER_S
         while True:
+            self._interrupts.check()
             self._take_in()
             if time.monotonic() >= slow_at:
                 slow_at = float("inf")
@@ -176,6 +180,7 @@ class Coordinator:
             for host in self._hosts.values():
                 host.start()
             while self.unlaunched() and time.monotonic() < deadline:
+                self._interrupts.check()
                 self._take_in()
                 self._deal()
                 self._tell()

@@ -150,6 +150,46 @@ def test_ctrl_c_in_the_middle_of_generated_code_ends_with_the_exit_code(laptop: 
     assert (process.returncode, stdout, stderr) == (130, "", "interrupted\n")
 
 
+INTERRUPTED_WHILE_KEEPING = """
+import signal
+from orchestrator.archive import OpenRun
+from orchestrator.cli import app
+
+append = OpenRun.append_events
+
+
+def interrupted(run, *arguments):
+    OpenRun.append_events = append
+    signal.raise_signal(signal.SIGINT)
+    return append(run, *arguments)
+
+
+OpenRun.append_events = interrupted
+app.main()
+"""
+
+
+def test_ctrl_c_while_a_result_is_being_kept_loses_none(laptop: Laptop, host: Sshd) -> None:
+    slow_sweep(laptop, host, placement="replicate")
+    hosts = json.loads((laptop.folder / "hosts.yaml").read_text())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts["hosts"]["h2"] = {**hosts["hosts"]["h1"], "port": silent.getsockname()[1]}
+        laptop.write("hosts.yaml", json.dumps(hosts))
+        script = laptop.write("interrupted.py", INTERRUPTED_WHILE_KEEPING)
+        process = subprocess.Popen(
+            [sys.executable, script, "run", "sweep.yaml"], cwd=laptop.folder, env=laptop.environ, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        run_id = first_line(process)
+        wait_for(lambda: '"measurement"' in journal(laptop, run_id) or process.poll() is not None, "a result")
+        silent.accept()[0].sendall(b"SSH-1.5-ancient\r\n")
+        _, stderr = process.communicate(timeout=60)
+    assert "leaving as soon as every host can go on alone (not yet: h2)" in stderr
+    assert process.returncode == 130, stderr
+    assert f"detached; the run goes on. Follow it again with: farbench attach {run_id}" in stderr
+    assert laptop.farbench("resume", run_id, "--json").json()["counts"] == {"ok": CASES, "lost": CASES}
+
+
 def test_however_often_ctrl_c_comes_the_way_back_is_named(laptop: Laptop, host: Sshd) -> None:
     slow_sweep(laptop, host)
     process = laptop.start("run", "sweep.yaml")
