@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -28,6 +29,10 @@ def kind(value: object) -> str:
     return words.get(type(value)) or ("a list" if isinstance(value, (list, tuple)) else "a mapping")
 
 
+_CLASS = re.compile(r" or instance of \w+")
+"""What users did not write and need not know."""
+
+
 def validate(model: type[M], data: object, document: Document, loc: Loc = ()) -> M:
     """Check `data`, which stands at `loc`, against a pydantic model. Raises one `FileError` for all its faults."""
     try:
@@ -38,7 +43,16 @@ def validate(model: type[M], data: object, document: Document, loc: Loc = ()) ->
 
 def faults_of(exc: ValidationError, model: type[BaseModel], data: object, loc: Loc = ()) -> list[Fault]:
     """The faults pydantic found, in a user's words and at the document's places."""
-    return [_fault(error, model, data, loc) for error in exc.errors(include_url=False)]
+    errors = exc.errors(include_url=False)
+    errors = [error for error in errors if not _is_of_another_kind(error)] or errors
+    return [_fault(error, model, data, loc) for error in errors]
+
+
+def _is_of_another_kind(error: ErrorDetails) -> bool:
+    """Whether it is the complaint of a union's plain member (`literal[…]`, `tuple[…]`) about a mapping, which was meant for
+    another member."""
+    member = error["loc"][-1] if error["loc"] else ""
+    return isinstance(member, str) and member.endswith("]") and isinstance(error["input"], Mapping)
 
 
 def _fault(error: ErrorDetails, model: type[BaseModel], data: object, loc: Loc) -> Fault:
@@ -54,7 +68,10 @@ def _fault(error: ErrorDetails, model: type[BaseModel], data: object, loc: Loc) 
     else:
         message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
         message = message.replace("valid tuple", "list").replace("valid dictionary", "mapping")
-        if error["type"] != "value_error":
+        message = _CLASS.sub("", message)
+        if error["type"] == "too_short":
+            message = f"needs at least {error['ctx']['min_length']}, and has {error['ctx']['actual_length']}"
+        elif error["type"] != "value_error":
             message += f", not {_shown(error['input'])}"
         message = f"{name}: {message}" if name else message
     return Fault(message, (*loc, *real))

@@ -157,6 +157,21 @@ def test_what_is_wrong_is_refused_at_its_line(
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("devices", "said"),
+    [
+        ("{cpu: 0}", "devices.cpu: should be greater than or equal to 1, not 0"),
+        ("{cpu: x}", "devices.cpu: should be a valid integer, not 'x'"),
+        ("{}", "devices.cpu is missing"),
+    ],
+)
+def test_of_several_kinds_the_one_that_was_meant_is_told(load: Load, devices: str, said: str) -> None:
+    with pytest.raises(FileError) as caught:
+        load(f"hosts:\n  a: {{address: x, devices: {devices}}}\n")
+    assert str(caught.value).endswith(f"hosts.yaml:2: host 'a': {said}")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_mistake_in_the_defaults_is_told_once_whatever_the_hosts(load: Load) -> None:
     with pytest.raises(FileError) as caught:
         load("defaults: {usr: x}\nhosts:\n  a: {address: x}\n  b: {address: y, prot: 1}\n")

@@ -341,6 +341,8 @@ def test_a_setting_that_makes_no_sense_is_refused(load: Load, setting: str, mess
         ("payload:\n  script: b.py\n  results: xml\n", 3, "should be 'json', 'json_lines' or 'csv', not 'xml'"),
         ("payload:\n  script: b.py\n  files: [x/b.py]\n", 1, "two files are called 'b.py'"),
         ("payload: {script: b.py}\nmatrix: {backend: [1]}\nbackends: [x]\n", 1, "`backend` is what `backends:` gives"),
+        ("payload: p\nbackends: []\n", 2, "sweep.yaml:2: backends: needs at least 1, and has 0"),
+        ("payload: p\nhosts: 5\n", 2, "hosts: should be a mapping, not 5"),
         ("parts: []\n", 1, "parts is a list"),
         ("parts: [3]\n", 1, "a part is a mapping"),
         ("matrix: {m: [1]}\nparts: [{payload: p}]\n", 1, "'matrix' stands in each of the parts"),
