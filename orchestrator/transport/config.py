@@ -78,6 +78,7 @@ class _Resolver:
         is_jump = depth > 0
         keepalive_s, silence_s = _patience(settings)
         jump, command = self._way(settings, jumps, tokens, depth)
+        users, everyones = self._known_hosts(settings, tokens)
         return Target(
             name=name,
             host=host,
@@ -88,14 +89,17 @@ class _Resolver:
             identities_only=_first(settings, "identitiesonly") in ("yes", "true"),
             certificates=self._files(settings.get("certificatefile", ()), tokens),
             agent_socket=self._agent_socket(settings, tokens),
-            known_hosts=self._known_hosts(settings, tokens),
+            known_hosts=(*users, *everyones),
             ssh_command=shlex.join(self._words(address, user, port, jumps)),
             ssh_words=tuple(self._words(address, user, port, None if jump else jumps)),
             key_alias=alias,
             accept_new=strictness == "accept-new",
+            new_keys_file=next((file for file in users[:1] if file != Path(os.devnull)), None),
+            hash_known_hosts=_first(settings, "hashknownhosts") in ("yes", "true"),
             insecure=self._spec.insecure and not is_jump,
             check_was_off=strictness in ("no", "off", "false"),
             revoked_keys=self._revoked(settings, tokens),
+            public_keys=_first(settings, "pubkeyauthentication") not in ("no", "false"),
             smart_card=_smart_card(settings),
             jump=jump,
             proxy_command=command,
@@ -176,14 +180,17 @@ class _Resolver:
         named = any(value not in usual for value in values)
         return self._files(values or ([] if named else usual), tokens), named
 
-    def _known_hosts(self, settings: Settings, tokens: Mapping[str, str]) -> tuple[Path, ...]:
+    def _known_hosts(
+        self, settings: Settings, tokens: Mapping[str, str]
+    ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """The user's files, to the first of which new keys are added; and those of everyone."""
         if self._spec.known_hosts is not None:
-            return (self._own(str(self._spec.known_hosts)),)
+            return (self._own(str(self._spec.known_hosts)),), ()
         user = _paths(settings.get("userknownhostsfile", ("~/.ssh/known_hosts ~/.ssh/known_hosts2",)))
         everyone = _paths(
             settings.get("globalknownhostsfile", ("/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",))
         )
-        return self._files([*user, *everyone], tokens)
+        return self._files(user, tokens), self._files(everyone, tokens)
 
     def _revoked(self, settings: Settings, tokens: Mapping[str, str]) -> Path | None:
         path = _first(settings, "revokedhostkeys")

@@ -56,10 +56,22 @@ def check_host_key(
         case Trust.UNKNOWN:
             if not target.accept_new:
                 raise unknown_key(target, shown)
-            entry = known.add(target.known_hosts[0], host, port, key_type_of(blob), blob)
-            warn(
-                f"{target.name}: new host key {shown} added to {entry.place} (StrictHostKeyChecking accept-new)"
-            )
+            place, problem = target.new_keys_file, None
+            try:
+                known.add(place, host, port, key_type_of(blob), blob, hashed=target.hash_known_hosts)
+            except OSError as error:
+                problem = error.strerror
+            warn(accepted_key(target, shown, problem))
+
+
+def accepted_key(target: Target, shown: str, problem: str | None = None) -> str:
+    """What is told when a new key was accepted; `problem` is why it could not be added to the file."""
+    what = f"{target.name}: new host key {shown}"
+    if problem is not None:
+        return f"{what} accepted this time, but not added to {target.new_keys_file}: {problem}"
+    if target.new_keys_file is None:
+        return f"{what} accepted, and not kept: the ssh config names no known_hosts file for it"
+    return f"{what} added to {target.new_keys_file} (StrictHostKeyChecking accept-new)"
 
 
 def unknown_key(target: Target, shown: str) -> HostRefused:

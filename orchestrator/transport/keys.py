@@ -7,22 +7,20 @@ import binascii
 import copy
 import io
 import os
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
-from paramiko.agent import AgentKey, AgentSSH
+from paramiko.agent import AgentKey
 
+from orchestrator.transport.ssh_agent import Agent
 from orchestrator.transport.target import Target
 
 AskPassphrase = Callable[[Path], "str | None"]
 """Asked once for each encrypted key file; None: go on without it."""
 
-AGENT_TIMEOUT_S = 60
-"""An agent may wait for a person to touch a hardware key."""
 PASSPHRASE_TRIES = 3
 _MAGIC = b"openssh-key-v1\0"
 _CLASSES: dict[str, type[paramiko.PKey]] = {
@@ -48,15 +46,18 @@ class KeyStore:
     def __init__(self, ask_passphrase: AskPassphrase | None = None) -> None:
         self._ask = ask_passphrase
         self._lock = threading.RLock()
-        self._agents: dict[str, _Agent | str] = {}
+        self._agents: dict[str, Agent | str] = {}
         self._files: dict[Path, list[Candidate] | str] = {}
 
     def candidates(self, target: Target, notes: list[str]) -> Iterator[Candidate]:
         """The keys to offer to a host, in order; lazily, so that nobody is asked for a passphrase that isn't needed.
 
-        Certificates that were named come first, with their keys. Then keys that were named  (from the agent, if it holds them), then the agent's other keys unless
-        `identities_only`, then the usual files. What could not be used is explained in `notes`.
+        Certificates that were named come first, with their keys. Then keys that were named (from the agent, if it holds
+        them), then the agent's other keys unless `identities_only`, then the usual files. What could not be used is explained in `notes`.
         """
+        if not target.public_keys:
+            notes.append("the ssh config says PubkeyAuthentication no, so that no key is offered")
+            return
         held = self._agent_keys(target.agent_socket, notes)
         by_blob = {candidate.key.asbytes(): candidate for candidate in held}
         wanted = {path: public_blob(path) for path in target.identity_files}
@@ -111,7 +112,7 @@ class KeyStore:
         """Hang up on the agents."""
         with self._lock:
             for agent in self._agents.values():
-                if isinstance(agent, _Agent):
+                if isinstance(agent, Agent):
                     agent.hang_up()
             self._agents.clear()
 
@@ -121,7 +122,7 @@ class KeyStore:
         with self._lock:
             if path not in self._agents:
                 try:
-                    self._agents[path] = _Agent(path)
+                    self._agents[path] = Agent(path)
                 except (OSError, ValueError, paramiko.SSHException) as error:
                     self._agents[path] = f"the ssh agent at {path} could not be asked: {error}"
             agent = self._agents[path]
@@ -152,7 +153,10 @@ class KeyStore:
         except (OSError, UnicodeDecodeError) as error:
             return f"{path}: cannot be read: {error}"
         if (kind := _type_of(public_blob(path) or b"")).startswith("sk-"):
-            return f"{path}: a key of a hardware token ({kind}), which only ssh speaks to: set `transport: openssh`"
+            return (
+                f"{path}: a key of a hardware token ({kind}), with which only ssh and its agent sign: "
+                f"set `transport: openssh`, or add it to the agent (ssh-add {path})"
+            )
         if open_to.st_uid == os.getuid() and open_to.st_mode & 0o077:
             return f"{path}: others can read or change this key (mode {open_to.st_mode & 0o777:o}), so that it is not used: chmod 600 {path}"
         encrypted = _is_encrypted(path)
@@ -168,34 +172,6 @@ class KeyStore:
                 return loaded
             problem = loaded
         return f"{path}: {problem}"
-
-
-class _Agent(AgentSSH):  # type: ignore[misc, unused-ignore]  # untyped upstream
-    """One connection to an agent, used by many hosts' threads: a question and its answer must not be interleaved."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._turn = threading.Lock()
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(AGENT_TIMEOUT_S)
-        try:
-            connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
-        except BaseException:
-            connection.close()
-            raise
-
-    def _send_message(self, msg: object) -> object:
-        with self._turn:
-            return super()._send_message(msg)  # type: ignore[misc, unused-ignore]
-
-    def get_keys(self) -> tuple[AgentKey, ...]:
-        """The keys that the agent listed when it was first asked."""
-        return tuple(super().get_keys())
-
-    def hang_up(self) -> None:
-        """Close the connection."""
-        self._close()  # type: ignore[attr-defined]
 
 
 def _parse(path: Path, text: str, passphrase: str | None) -> list[Candidate] | str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -16,6 +18,7 @@ from pathlib import Path
 from orchestrator.transport.patterns import matches_pattern
 
 SSH_PORT = 22
+_SALT_BYTES = 20
 
 
 class Trust(Enum):
@@ -107,24 +110,44 @@ class KnownHosts:
         """Whether any line revokes this key (asked of certificate authorities)."""
         return any(entry.marker == "@revoked" and entry.blob == blob for entry in self._entries)
 
-    def add(self, path: Path, host: str, port: int, key_type: str, blob: bytes) -> Entry:
-        """Append a line to `path` (made 0600 in a 0700 folder when missing), as `StrictHostKeyChecking accept-new` does."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ends_whole = not path.exists() or path.stat().st_size == 0 or path.read_bytes().endswith(b"\n")
-        text = f"{host_pattern(host, port)} {key_type} {base64.b64encode(blob).decode('ascii')}\n"
-        path.touch(mode=0o600)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text if ends_whole else "\n" + text)
-        entry = Entry(
-            path, len(path.read_bytes().splitlines()), "", (host_pattern(host, port),), key_type, blob
-        )
-        self._entries.append(entry)
-        return entry
+    def add(
+        self, path: Path | None, host: str, port: int, key_type: str, blob: bytes, *, hashed: bool = False
+    ) -> None:
+        """Append a line to `path`, as `StrictHostKeyChecking accept-new` does; without a path the key counts until we end.
+
+        Raises `OSError` where the file cannot be written; the key then counts nevertheless."""
+        name = _hashed(host_pattern(host, port)) if hashed else host_pattern(host, port)
+        line = 0
+        try:
+            if path is not None:
+                line = _append(path, f"{name} {key_type} {base64.b64encode(blob).decode('ascii')}\n")
+        finally:
+            self._entries.append(Entry(path or Path(os.devnull), line, "", (name,), key_type, blob))
+
+
+def _append(path: Path, text: str) -> int:
+    """Add a line to a file, made 0600 in a 0700 folder when missing; its number."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ends_whole = not path.exists() or path.stat().st_size == 0 or path.read_bytes().endswith(b"\n")
+    path.touch(mode=0o600)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text if ends_whole else "\n" + text)
+    return len(path.read_bytes().splitlines())
 
 
 def host_pattern(host: str, port: int) -> str:
     """How known_hosts names a host: bare on port 22, `[host]:port` elsewhere; lower case."""
     return host.lower() if port == SSH_PORT else f"[{host.lower()}]:{port}"
+
+
+def _hashed(name: str) -> str:
+    """A name that nobody reads out of the file again: `|1|SALT|DIGEST`."""
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return "|1|" + "|".join(base64.b64encode(part).decode("ascii") for part in (salt, _digest(salt, name)))
+
+
+def _digest(salt: bytes, name: str) -> bytes:
+    return hmac.new(salt, name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest()
 
 
 def fingerprint(blob: bytes) -> str:
@@ -173,6 +196,4 @@ def _matches_hash(name: str, pattern: str) -> bool:
         salt, digest = (base64.b64decode(part) for part in pattern.split("|")[2:4])
     except ValueError:
         return False
-    return hmac.compare_digest(
-        hmac.new(salt, name.encode("utf-8", "surrogateescape"), hashlib.sha1).digest(), digest
-    )
+    return hmac.compare_digest(_digest(salt, name), digest)

@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import paramiko
+from paramiko.agent import AgentKey
 from paramiko.auth_strategy import AuthResult, AuthSource, AuthStrategy
 
 from orchestrator.errors import HostRefused, HostUnreachable
-from orchestrator.transport.keys import KeyStore
+from orchestrator.transport.keys import Candidate, KeyStore
 from orchestrator.transport.session import Session, plain
-from orchestrator.transport.target import Target
+from orchestrator.transport.ssh_agent import AgentLogin, AgentRefused
+from orchestrator.transport.target import Target, Warn
 
 
 class Login(AuthStrategy):
     """Offers the keys of a `KeyStore` until the host takes one. Never a password; the agent is never forwarded."""
 
-    def __init__(self, target: Target, keys: KeyStore) -> None:
+    def __init__(self, target: Target, keys: KeyStore, warn: Warn) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
         self._target = target
         self._keys = keys
+        self._warn = warn
         self._notes: list[str] = []
         self._offered: list[str] = []
         self._allowed: set[str] = set()
+        self._was_welcome = False
+        """The host would have taken a key, with which the agent did not sign."""
 
     def get_sources(self) -> Iterator[AuthSource]:
         """Nothing: `authenticate` goes through the keys itself, to keep account of them."""
@@ -39,7 +44,7 @@ class Login(AuthStrategy):
         for candidate in self._keys.candidates(self._target, self._notes):
             self._offered.append(candidate.origin)
             try:
-                further = session.auth_publickey(self._target.user, candidate.key)
+                further = self._try(session, candidate)
             except paramiko.BadAuthenticationType as error:
                 self._allowed.update(error.allowed_types)
                 return False
@@ -59,6 +64,19 @@ class Login(AuthStrategy):
                 return False
         return False
 
+    def _try(self, session: Session, candidate: Candidate) -> list[str]:
+        """Offer one key; the ways that the host wants beside it."""
+        key = candidate.key
+        if not isinstance(key, AgentKey):
+            return list(session.auth_publickey(self._target.user, key))
+        warning = f"{self._target.name}: {candidate.origin}: {_asks_for(key)}"
+        login = AgentLogin(session, self._target.user, key, lambda: self._warn(warning))
+        try:
+            return login.log_in()
+        except AgentRefused as error:
+            self._was_welcome = True
+            raise AgentRefused(f"the host would take it, but {error}: {_may_need(key)}") from error
+
     def _with_nothing(self, session: Session) -> bool:
         """Some hosts know us by other means (Tailscale); for others this asks which ways they would take."""
         if not session.is_active() or self._allowed:
@@ -74,11 +92,11 @@ class Login(AuthStrategy):
     def _refusal(self, session: Session) -> HostRefused:
         user = self._target.user
         offered = ", ".join(self._offered)
-        message = (
-            f"no key was accepted for user {user} (offered: {offered})"
-            if offered
-            else f"no key to offer for {user}"
-        )
+        message = f"no key was accepted for user {user} (offered: {offered})"
+        if not offered:
+            message = f"no key to offer for {user}"
+        elif self._was_welcome:
+            message = f"no key signed the login of user {user} (offered: {offered})"
         hint = f"does `{self._target.ssh_command}` work without a password?"
         if not session.is_active():
             said = session.farewell or "it closed the connection"
@@ -95,3 +113,18 @@ class Login(AuthStrategy):
         if self._notes:
             message += "".join(f"\n  {note}" for note in self._notes)
         return HostRefused(self._target.name, message, step="authentication", hint=hint)
+
+
+def _asks_for(key: AgentKey) -> str:
+    """What a person may have to do when an agent does not sign at once."""
+    return "touch the hardware key" if _is_hardware(key) else "the agent has not signed yet: does it ask you?"
+
+
+def _may_need(key: AgentKey) -> str:
+    if _is_hardware(key):
+        return "the hardware key was not touched in time, wants a PIN, or is not plugged in"
+    return "is it locked, or was the question for a confirmation declined?"
+
+
+def _is_hardware(key: AgentKey) -> bool:
+    return key.get_name().startswith("sk-")

@@ -1,9 +1,10 @@
-"""The `ssh` that logs in and keeps a control socket; what its log says of the step that it reached."""
+"""The `ssh` that logs in and keeps a control socket, and how its failures are told."""
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
+import signal
 import socket
 import subprocess
 import threading
@@ -14,10 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import HostRefused, HostUnreachable
-from orchestrator.transport.host_key import changed_key, unknown_key
+from orchestrator.transport.host_key import accepted_key, changed_key, unknown_key
 from orchestrator.transport.known_hosts import KnownHosts, fingerprint
 from orchestrator.transport.lanes import Turns, closes_hastily
 from orchestrator.transport.openings import Dropped
+from orchestrator.transport.openssh_log import (
+    NO_SIGNATURE,
+    SERVER_KEY,
+    SERVER_VERSION,
+    step_of,
+    waits_for_touch,
+    words_of,
+)
 from orchestrator.transport.target import Target, Warn
 
 PERSIST_S = 60
@@ -26,24 +35,12 @@ HANDSHAKE_TIMEOUT_S = 20.0
 """Beyond the time to connect, until the host key is known."""
 LOGIN_TIMEOUT_S = 60.0
 """From then on: for a passphrase, and a touch of a hardware key."""
+LOOK_EVERY_S = 0.5
+"""How often the log is read; a hardware key that needs no touch has signed by then."""
 EXIT_TIMEOUT_S = 5
 SAID_CHARS = 2000
 """How much of what a ProxyCommand printed is told."""
 _POLL_S = 0.01
-
-# What ssh logs at its first level of debugging when a step begins; the last that is there tells the step that failed.
-_MARKS = (
-    ("Connecting to ", "connect"),
-    ("Executing proxy command", "connect"),
-    ("Local version string", "banner"),
-    ("Remote protocol version", "key exchange"),
-    ("Server host key:", "host key"),
-    ("Server host certificate:", "host key"),
-    ("SSH2_MSG_NEWKEYS received", "authentication"),
-    ("Authenticated to", "exec"),
-)
-_SERVER_VERSION = re.compile(r"remote software version (.*)")
-_SERVER_KEY = re.compile(r"Server host key: (\S+) (SHA256:\S+)")
 
 
 class Master:
@@ -113,10 +110,13 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
         )  # fmt: skip
     try:
-        timed_out = not _ended(process, master.log, target.connect_timeout_s + HANDSHAKE_TIMEOUT_S, closing)
+        timed_out = not _ended(process, master.log, settings, closing, warn)
     finally:
         if process.poll() is None:
-            process.kill()
+            with suppress(
+                ProcessLookupError
+            ):  # and with it a ProxyCommand, or who waits for a touch of a hardware key
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if closing.is_set():
         master.end()
@@ -124,7 +124,7 @@ def start_master(master: Master, settings: MasterSettings, closing: threading.Ev
     log = _text(master.log)
     if process.returncode == 0 and master.is_alive():
         _tell(target, log, warn)
-        version = _SERVER_VERSION.search(log)
+        version = SERVER_VERSION.search(log)
         master.turns.one_at_a_time = version is not None and closes_hastily(version[1])
         return
     raise _failure(settings, log, _text(master.said)[-SAID_CHARS:], timed_out)
@@ -134,6 +134,8 @@ def _options(master: Master, settings: MasterSettings) -> list[str]:
     """What comes first on the command line, and so wins over the ssh config."""
     target = settings.target
     files = ["/dev/null"] if target.insecure else [str(path) for path in target.known_hosts]
+    if target.accept_new and target.new_keys_file is None:
+        files.insert(0, "/dev/null")  # ssh adds a new key to the first one
     known_hosts = " ".join('"' + path.replace("%", "%%") + '"' for path in files) or "none"
     checking = "no" if target.insecure else "accept-new" if target.accept_new else "yes"
     values = {
@@ -158,15 +160,28 @@ def _asking(environ: Mapping[str, str]) -> dict[str, str]:
     return {"DISPLAY": ":", **environ, "SSH_ASKPASS_REQUIRE": "force"}
 
 
-def _ended(process: subprocess.Popen[bytes], log: Path, handshake_s: float, closing: threading.Event) -> bool:
-    """Wait for the end, and `LOGIN_TIMEOUT_S` longer where the handshake is done in time; False when it does not come."""
-    deadline = time.monotonic() + handshake_s
-    late = False
+def _ended(
+    process: subprocess.Popen[bytes],
+    log: Path,
+    settings: MasterSettings,
+    closing: threading.Event,
+    warn: Warn,
+) -> bool:
+    """Wait for the end, and `LOGIN_TIMEOUT_S` from when the handshake is done; False when it does not come in time."""
+    look_again = time.monotonic() + LOOK_EVERY_S
+    deadline = time.monotonic() + settings.target.connect_timeout_s + HANDSHAKE_TIMEOUT_S
+    logging_in = told = False
     while process.poll() is None:
-        if time.monotonic() > deadline:
-            if late or step_of(_text(log)) not in ("authentication", "exec"):
-                return False
-            late, deadline = True, deadline + LOGIN_TIMEOUT_S
+        now = time.monotonic()
+        if now > min(look_again, deadline):
+            text, look_again = _text(log), now + LOOK_EVERY_S
+            if not logging_in and step_of(text) in ("authentication", "exec"):
+                logging_in, deadline = True, now + LOGIN_TIMEOUT_S
+            if not told and (key := waits_for_touch(text)):
+                warn(f"{settings.target.name}: {key}: touch the hardware key")
+                told = True
+        if now > deadline:
+            return False
         if closing.wait(_POLL_S):
             return True
     return True
@@ -177,33 +192,13 @@ def _text(log: Path) -> str:
 
 
 def _tell(target: Target, log: str, warn: Warn) -> None:
-    shown = _SERVER_KEY.search(log)
+    shown = SERVER_KEY.search(log)
     key = shown.group(2) if shown else "(a certificate)"
     if target.insecure:
         warn(f"{target.name}: insecure: the host key {key} was not checked")
-    elif "Permanently added" in log and shown:
-        warn(
-            f"{target.name}: new host key {shown.group(1)} {key} added to {target.known_hosts[0]}"
-            " (StrictHostKeyChecking accept-new)"
-        )
-
-
-def step_of(log: str) -> str:
-    """The step in which an `ssh` gave up, by its log at DEBUG1."""
-    reached = [(log.rfind(mark), step) for mark, step in _MARKS if mark in log]
-    return max(reached)[1] if reached else "resolve"
-
-
-def words_of(log: str) -> str:
-    """What an `ssh` said to a person: its log without debugging lines."""
-    lines = [line.strip().strip("@").strip() for line in log.splitlines()]  # warnings stand in frames of @
-    said = [
-        line
-        for line in lines
-        if line
-        and not re.match(r"debug\d: |OpenSSH_|Authenticated to|Connection closed$|.*Unsupported option", line)
-    ]
-    return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in said[-12:])
+    elif shown and ("Permanently added" in log or "Failed to add the host" in log):
+        problem = None if "Permanently added" in log else "it cannot be written"
+        warn(accepted_key(target, f"{shown.group(1)} {key}", problem))
 
 
 def _failure(
@@ -212,14 +207,20 @@ def _failure(
     target = settings.target
     step, said = step_of(log), words_of(log)
     said = said or ("no answer in time" if timed_out else "ssh gave no reason")
+    if timed_out and (key := waits_for_touch(log)):
+        return _not_touched(target, f"{key}: no signature within {LOGIN_TIMEOUT_S:g} s")
     if timed_out:
         return HostUnreachable(target.name, said, step=step)
     if step == "host key":
         return _key_refusal(settings, log, said)
     if step == "authentication":
         hint = f"does `{target.ssh_command}` work without a password?"
+        if NO_SIGNATURE.search(log):
+            return _not_touched(target, said)
         if target.smart_card:
             hint = "a PIN is asked for with the program in SSH_ASKPASS only; or hand the card to the agent: `ssh-add -s PROVIDER`"
+        if not target.public_keys:
+            said += "\n  the ssh config says PubkeyAuthentication no, so that no key is offered"
         missing = [path for path in target.identity_files if target.identities_named and not path.exists()]
         said += "".join(f"\n  {path}: no such key file" for path in missing)
         return HostRefused(target.name, said, step=step, hint=hint)
@@ -240,10 +241,18 @@ def _failure(
     return HostUnreachable(target.name, said, step=step)
 
 
+def _not_touched(target: Target, said: str) -> HostRefused:
+    return HostRefused(
+        target.name, f"the hardware key did not sign: {said}", step="authentication",
+        hint="touch it when it blinks; a PIN is asked for with the program in SSH_ASKPASS only; is it plugged in, and does"
+        f" `{target.ssh_command}` work?",
+    )  # fmt: skip
+
+
 def _key_refusal(settings: MasterSettings, log: str, said: str) -> HostRefused:
     """The refusal in the words of the other transport, where ssh only says that the key did not do."""
     target = settings.target
-    shown = _SERVER_KEY.search(log)
+    shown = SERVER_KEY.search(log)
     entries = settings.known.keys_of(*target.key_host)
     known_ones = {fingerprint(entry.blob) for entry in entries}
     if "revoked" in said.lower() or shown is None or shown.group(2) in known_ones:

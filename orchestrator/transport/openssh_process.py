@@ -14,7 +14,8 @@ from contextlib import suppress
 
 from orchestrator.errors import HostUnreachable, HostUnusable
 from orchestrator.transport.channels import NoRoom
-from orchestrator.transport.openssh_master import Master, words_of
+from orchestrator.transport.openssh_log import words_of
+from orchestrator.transport.openssh_master import Master
 from orchestrator.transport.output import Output, Tail
 
 OPEN_TIMEOUT_S = 30.0

@@ -112,7 +112,7 @@ class SshTransport:
     def _open_once(self) -> Session:
         target = self._target
         known = self._known_hosts(target)
-        login = Login(target, self._keys)
+        login = Login(target, self._keys, self._warn)
         link = self._link()
         with self._lock:
             self._opening.add(link)

@@ -81,11 +81,17 @@ class Target:
     """The same without the jump hosts, for transports that go through connections of their own to those."""
     key_alias: str | None = None
     accept_new: bool = False
+    new_keys_file: Path | None = None
+    """The known_hosts file that a new key is added to under `accept_new`; None: to none."""
+    hash_known_hosts: bool = False
+    """Whether the host's name is hashed there."""
     insecure: bool = False
     check_was_off: bool = False
     """The ssh config says `StrictHostKeyChecking no`, which is not followed."""
     revoked_keys: Path | None = None
     """A list of keys that are never trusted (`RevokedHostKeys`)."""
+    public_keys: bool = True
+    """Whether keys may be offered at all (`PubkeyAuthentication`)."""
     smart_card: str | None = None
     """A `PKCS11Provider`, which only the ssh client can use."""
     jump: Target | None = None

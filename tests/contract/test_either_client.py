@@ -114,3 +114,15 @@ def test_a_stopped_host_is_given_up_within_the_bound_of_the_ssh_config(
         assert process.wait(BOUND_S) == (None, None)
     finally:
         sshd.kill_connections(signal.SIGCONT)
+
+
+def test_no_key_is_offered_where_the_config_says_so(
+    client: str, sshd: Sshd, connections: Connections
+) -> None:
+    config = sshd.folder / "config"
+    config.write_text(sshd.ssh_config_block("gpu1", "PubkeyAuthentication no"))
+    with pytest.raises(HostRefused) as caught:
+        connections.transport(Spec("gpu1", address="gpu1", ssh_config=config, transport=client)).connect()
+    assert caught.value.step == "authentication"
+    assert "publickey" not in sshd.read_log()
+    assert "the ssh config says PubkeyAuthentication no" in str(caught.value)

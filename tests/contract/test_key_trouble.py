@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import HostRefused
-from orchestrator.transport import keys
+from orchestrator.transport import ssh_agent
 from orchestrator.transport.open import Connections
 from tests.support.sshd import Sshd, make_key
 
@@ -67,7 +67,7 @@ ONE_BAD_KEY = text(
 def test_an_agent_that_is_of_no_use(
     answer: bytes | None, make_agent: Agent, sshd: Sshd, user_environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(keys, "AGENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(ssh_agent, "AGENT_TIMEOUT_S", 0.3)
     environ = {**user_environ, "SSH_AUTH_SOCK": str(make_agent(answer))}
     with Connections(environ=environ) as connections:
         assert connections.transport(sshd.spec()).run(HELLO).stdout == b"hi\n"
@@ -76,7 +76,7 @@ def test_an_agent_that_is_of_no_use(
 def test_a_silent_agent_is_named_when_nothing_else_logs_in(
     make_agent: Agent, sshd: Sshd, user_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(keys, "AGENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(ssh_agent, "AGENT_TIMEOUT_S", 0.3)
     make_key(tmp_path / "wrong")
     path = make_agent(b"")
     environ = {**user_environ, "SSH_AUTH_SOCK": str(path)}
