@@ -53,6 +53,10 @@ class LinkBroken(ConnectionError):
         return str(self.strerror)
 
 
+class LinkSilent(LinkBroken):
+    """Its time was over; the other end has not hung up."""
+
+
 class Link:
     """A socket-like object for paramiko. Reads ahead, so that a packet does not cost two system calls."""
 
@@ -140,7 +144,7 @@ class Link:
 
     def _check_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise LinkBroken(f"not done within {self._allowed_s:g} s")
+            raise LinkSilent(f"not done within {self._allowed_s:g} s")
 
     def _listen_to_command(self) -> None:
         """A ProxyCommand whose end was seen, before the link is closed and it is stopped."""
@@ -149,7 +153,7 @@ class Link:
 
     def _check_silence(self) -> None:
         if self._silence_s is not None and time.monotonic() - self._last_received > self._silence_s:
-            raise LinkBroken(f"nothing came from the host for {self._silence_s:.0f} s")
+            raise LinkSilent(f"nothing came from the host for {self._silence_s:.0f} s")
 
 
 def tcp_link(

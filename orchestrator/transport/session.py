@@ -12,7 +12,7 @@ from paramiko.message import Message
 
 from orchestrator.transport.channels import Channels
 from orchestrator.transport.lanes import Turns
-from orchestrator.transport.link import Link, LinkBroken
+from orchestrator.transport.link import Link, LinkSilent
 from orchestrator.transport.ordering import Ending, Voice
 
 # paramiko logs tracebacks of ordinary refusals; without a handler Python prints them. Every cause ends in a HostError here.
@@ -142,7 +142,7 @@ class Session(paramiko.Transport):
         try:
             super()._check_banner()  # type: ignore[misc]
         except paramiko.SSHException as error:  # says nothing of how it came to that
-            self.was_silent = isinstance(error.__context__, TimeoutError | LinkBroken)
+            self.was_silent = isinstance(error.__context__, TimeoutError | LinkSilent)
             raise
         self.link.allow(self.handshake_timeout)
 
