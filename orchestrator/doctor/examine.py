@@ -12,7 +12,7 @@ from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.launch.exchange import Exchange
 from orchestrator.launch.messages import Hello, printable
-from orchestrator.transport.base import Transport
+from orchestrator.transport.base import OpeningTransport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.target import Target
 
@@ -43,7 +43,7 @@ ORDER = (
 
 def examine(
     hosts: Sequence[HostSpec],
-    open_transport: Callable[[HostSpec], Transport],
+    open_transport: Callable[[HostSpec], OpeningTransport],
     *,
     environ: Mapping[str, str],
     limit_s: float = LIMIT_S,
@@ -69,7 +69,7 @@ class _Examination:
     def __init__(
         self,
         spec: HostSpec,
-        open_transport: Callable[[HostSpec], Transport],
+        open_transport: Callable[[HostSpec], OpeningTransport],
         environ: Mapping[str, str],
         limit_s: float,
     ) -> None:
@@ -83,6 +83,7 @@ class _Examination:
         self._lock = threading.Lock()
         self._known: dict[str, Check] = {}
         self._target: Target | None = None
+        self._transport: OpeningTransport | None = None
         self._connected = False
         self._greeted = False
         self._gpus: list[Mapping[str, Any]] = []
@@ -103,7 +104,9 @@ class _Examination:
         with self._lock:
             known = dict(self._known)
         if self._ended is None and not self._greeted:
-            step = "exec" if self._connected else "connect"
+            step = (
+                "exec" if self._connected else self._transport.opening_step if self._transport else "connect"
+            )
             for check in reach.too_slow(self._limit_s, step, self._target):
                 known.setdefault(check.name, check)
         late = self._ended is None and self._greeted
@@ -123,7 +126,7 @@ class _Examination:
         try:
             if not self.spec.embedded:
                 self._target = resolve(self.spec, environ=self._environ, warn=lambda _: None)
-            transport = self._open(self.spec)
+            transport = self._transport = self._open(self.spec)
             transport.connect()
         except HostError as error:
             self._say(reach.not_reached(error, self._target))

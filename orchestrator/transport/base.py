@@ -83,3 +83,11 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+
+
+class OpeningTransport(Transport, Protocol):
+    """A transport that tells how far it has come with its connection."""
+
+    @property
+    def opening_step(self) -> str:
+        """The step that the last attempt to open the connection has reached; may be read while it goes on."""

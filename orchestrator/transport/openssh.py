@@ -71,8 +71,14 @@ class OpenSshTransport:
         self._lock = threading.Lock()
         self._folder: Path | None = None
         self._opened: dict[int, Master] = {}
+        self._latest: Master | None = None
         self._channels = Channels(target.name)
         self._masters: Lanes[Master] = Lanes(self._open, lambda master: master.is_alive())
+
+    @property
+    def opening_step(self) -> str:
+        """See `base.OpeningTransport.opening_step`."""
+        return self._latest.step if self._latest is not None else "connect"
 
     def connect(self) -> None:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
@@ -153,7 +159,7 @@ class OpenSshTransport:
             }
             number = next(number for number in itertools.count() if number not in self._opened)
             master = Master(self.host, self._client, self._folder, self._environ, number)
-            self._opened[number] = master
+            self._opened[number] = self._latest = master
         return master
 
 

@@ -61,6 +61,11 @@ class Master:
         """Until it listens, or has failed."""
         self.environ = dict(environ)
 
+    @property
+    def step(self) -> str:
+        """The step that its log has reached."""
+        return step_of(_text(self.log))
+
     def is_alive(self) -> bool:
         """Whether somebody listens on the socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

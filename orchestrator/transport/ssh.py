@@ -57,7 +57,13 @@ class SshTransport:
         self._lock = threading.Lock()
         self._opening: set[Link] = set()
         self._connections: list[fabric.Connection] = []
+        self._latest: Session | None = None
         self._sessions: Lanes[Session] = Lanes(self._open, lambda session: bool(session.is_active()))
+
+    @property
+    def opening_step(self) -> str:
+        """See `base.OpeningTransport.opening_step`."""
+        return self._latest.step if self._latest is not None else "connect"
 
     def connect(self) -> None:
         """Open the connection if it is not open; threads that come meanwhile share the outcome, good or bad."""
@@ -126,6 +132,7 @@ class SshTransport:
             types = [entry.key_type for entry in known.keys_of(host, port)]
             session.prefer_host_keys(types, certificates=bool(known.authorities(host, port)))
             opened.append(session)
+            self._latest = session
             return session
 
         connection = fabric.Connection(

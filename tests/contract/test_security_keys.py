@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.doctor.examine import examine
 from orchestrator.errors import HostRefused
+from orchestrator.inventory import load_inventory
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.transport import openssh_master, ssh_agent
 from orchestrator.transport.open import Connections
@@ -178,6 +181,34 @@ def test_a_touch_that_does_not_come_through_the_agent(
         " or is not plugged in"
     ) in str(caught.value)
     assert token.asked == 1
+
+
+@pytest.mark.parametrize("client", ["ssh", "openssh"])
+def test_doctor_names_the_step_that_waits_for_a_touch(
+    client: str, host: Sshd, token: SecurityKey, agent: Agent, tmp_path: Path
+) -> None:
+    key = tmp_path / "id_sk"
+    agent.add(key, "-S", str(token.library))
+    spec = over_ssh(host, token, key)
+    never = threading.Event()
+    token.touch = never.wait
+    entry = {
+        "address": "gpu1",
+        "ssh_config": str(spec.ssh_config),
+        "identity_file": str(key),
+        "transport": client,
+    }
+    (tmp_path / "hosts.yaml").write_text(json.dumps({"hosts": {"gpu1": entry}}))
+    hosts = list(load_inventory(tmp_path / "hosts.yaml").hosts.values())
+    with Connections(environ=agent.environ) as connections:
+        (found,) = examine(hosts, connections.transport, environ=agent.environ, limit_s=1.5)
+        never.set()
+    checks = {check.name: check for check in found.checks}
+    assert checks["host key"].state.value == "ok"
+    assert (checks["authentication"].state.value, checks["authentication"].found) == (
+        "failed",
+        "no answer within 2 s",
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
