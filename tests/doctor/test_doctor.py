@@ -225,7 +225,7 @@ def test_a_disk_too_full_for_the_agent_is_the_work_folders_fault(
     if place is not None:
         place.close()
     (failed,) = [c for c in done.json()["hosts"]["h1"]["checks"] if c["state"] == "failed"]
-    assert failed["name"] == "workdir"
+    assert failed["name"] == "workdir", failed
     assert ("No space left on device" if place is not None else "Not a directory") in failed["found"]
 
 
