@@ -221,10 +221,13 @@ def test_a_disk_too_full_for_the_agent_is_the_work_folders_fault(
     place = Place(tmp_path, [f"mount -t tmpfs -o size=64k tmpfs '{full}'"]) if namespaces_work() else None
     server = make_sshd(shell=place.shell if place is not None else "/bin/bash")
     laptop.hosts(server, workdir=str(full) if place is not None else "/dev/null/work")
-    done = laptop.farbench("doctor", "--json")
+    for _ in range(3):  # the 10 s may run out on a machine that is busy with other tests
+        done = laptop.farbench("doctor", "--json")
+        (failed,) = [c for c in done.json()["hosts"]["h1"]["checks"] if c["state"] == "failed"]
+        if "no answer within" not in failed["found"]:
+            break
     if place is not None:
         place.close()
-    (failed,) = [c for c in done.json()["hosts"]["h1"]["checks"] if c["state"] == "failed"]
     assert failed["name"] == "workdir", failed
     assert ("No space left on device" if place is not None else "Not a directory") in failed["found"]
 
