@@ -119,6 +119,7 @@ class Coordinator:
     def _follow_to_the_end(self, until_launched: bool) -> Ending:
         self._observer.begin(self._run.folder.run_id, self.expected())
         self._warm = until_launched  # who leaves needs nothing at the end
+        keeping = True
         try:
             for host in self._hosts.values():
                 host.start()
@@ -128,10 +129,13 @@ class Coordinator:
             if all(view.phase.final for view in self.views.values()):
                 return Ending.DONE  # nothing goes on that one could come back to
             raise Interrupted(self.unlaunched()) from None
+        except BaseException:
+            keeping = False  # what follows on news that could not be kept would be refused, and hide why
+            raise
         finally:
             for host in self._hosts.values():
                 host.stop()
-            self._drain_and_join()
+            self._drain_and_join(keeping)
             self._observer.end()
 
     def _follow(self, until_launched: bool) -> Ending:
@@ -289,19 +293,25 @@ class Coordinator:
             for action in self._dealing.dealer.actions():
                 self._hosts[action.host].control(self._dealing.control(action))
 
-    def _drain_and_join(self) -> None:
-        """Threads may be waiting for room in the outbox: empty it while they end, keeping what they bring."""
+    def _drain_and_join(self, keeping: bool) -> None:
+        """Threads may be waiting for room in the outbox: empty it while they end, and keep what they bring if that is
+        still possible."""
+        handle = self._handle if keeping else _pass_over
         deadline = time.monotonic() + ENDING_S
         while (
             alive := [host for host in self._hosts.values() if host.alive]
         ) and time.monotonic() < deadline:
             try:
-                self._handle(self._outbox.get_nowait())
+                handle(self._outbox.get_nowait())
             except queue.Empty:
                 alive[0].join(0.02)
         while True:
             try:
-                self._handle(self._outbox.get_nowait())
+                handle(self._outbox.get_nowait())
             except queue.Empty:
                 break
         self._tell()
+
+
+def _pass_over(news: News) -> None:
+    """It is still at its host."""

@@ -47,7 +47,7 @@ def test_in_the_middle_of_a_run(desk: Desk, host: Sshd) -> None:
     let_files_grow_to(process.pid, 0)
     desk.open_gate()
     _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 1
+    assert process.returncode == 1, stderr
     assert f"archive/open/{run_id}/hosts/h1/events.jsonl could not be written: File too large" in stderr
     assert "what was launched goes on at its hosts, and nothing measured there is lost" in stderr
     assert f"Make room here, then: farbench attach {run_id}" in stderr
