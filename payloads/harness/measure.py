@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, Dict, List, Mapping, Optional, Set
 
@@ -16,16 +17,16 @@ from .settings import Settings as ProcessSettings
 from .trial import Settings, Trial
 
 
-class Reporter:
+class Reporter(ABC):
     """Where phases and measurements go."""
 
+    @abstractmethod
     def phase(self, backend: str, phase: str) -> None:
         """`backend` now enters `compile`, `check` or `measure`: if the process dies, it died there."""
-        raise NotImplementedError
 
+    @abstractmethod
     def measurement(self, record: Dict[str, Any]) -> None:
         """One measurement is complete."""
-        raise NotImplementedError
 
 
 class CaseRun:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from typing import Any, Callable, List, Optional, Tuple
 
 from . import cuda, stats
@@ -38,15 +39,15 @@ GANG_SAMPLE_US = 2000.0
 MAX_SAMPLES_A_TURN = 500
 
 
-class Timer:
+class Timer(ABC):
     """What the rounds need of a timer."""
 
     name = ""
     calls_per_sample = 1
 
+    @abstractmethod
     def take(self, budget_ms: float) -> List[float]:
         """Warm up, then take samples for about `budget_ms`; at least one, at most 500."""
-        raise NotImplementedError
 
 
 class HostTimer(Timer):
