@@ -9,6 +9,7 @@ sys.path.insert(
     0, str(PAYLOADS)
 )  # the harness as a rendered payload sees it: a top-level package beside the script
 
+from harness import Payload  # noqa: E402
 from harness.measure import Reporter  # noqa: E402
 
 QUICK = {
@@ -36,6 +37,14 @@ def make_item(params, backends, label="a case", payload="gemm_fp4", **more):
         "done": [],
     }
     return {**item, **more}
+
+
+def payload_of(**backends):
+    """A payload of these backends, whose problem is the case's parameters."""
+    payload = Payload("test", prepare=lambda params, device: params)
+    for name, build in backends.items():
+        payload.backend(name)(build)
+    return payload
 
 
 class Recorder(Reporter):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from harness import Call, Device, Payload, Reported
-from payload_helpers import PAYLOADS, QUICK, make_item
+from payload_helpers import PAYLOADS, QUICK, make_item, payload_of
 
 CPU = Device()
 X = np.arange(1, 4097, dtype=np.float32)
@@ -27,13 +27,6 @@ def call_of(run, **more):
         "on_cpu": True,
     }
     return Call(**{**known, **more})
-
-
-def payload_of(**backends):
-    payload = Payload("test", prepare=lambda params, device: params)
-    for name, build in backends.items():
-        payload.backend(name)(build)
-    return payload
 
 
 @pytest.fixture

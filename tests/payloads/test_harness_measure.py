@@ -20,7 +20,7 @@ from harness import (
     verdicts,
 )
 from harness.trial import Settings
-from payload_helpers import make_item
+from payload_helpers import make_item, payload_of
 
 CPU = Device()
 
@@ -39,13 +39,6 @@ def good_call(run=doubling, **more):
         "on_cpu": True,
     }
     return Call(**{**known, **more})
-
-
-def payload_of(**backends):
-    payload = Payload("test", prepare=lambda params, device: params)
-    for name, build in backends.items():
-        payload.backend(name)(build)
-    return payload
 
 
 def raising(error):
