@@ -1,5 +1,7 @@
 """Each backend of gemm_fp8, gemm_int8 and gemm_bf16 against stand-in libraries that read memory as tensor cores do."""
 
+import os
+
 import pytest
 import torch
 from harness import Device, Needs
@@ -65,8 +67,8 @@ def check_all_ok(records, backends, cosine=0.99999):
         backends, ("ok", None)
     )
     for name, record in records.items():
-        limit = 0.997 if name == "flashinfer:blockscale" else cosine
-        assert record["accuracy"]["cosine"] > limit
+        # One that quantises by itself has a few other codes than the harness.
+        assert record["accuracy"]["cosine"] > (0.9999 if name == "flashinfer:blockscale" else cosine)
         assert record["accuracy"]["float_cosine"] > 0.997
         assert record["timing"]["median_us"] > 0
         assert record["metrics"]["gbps"] > 0
@@ -98,6 +100,33 @@ def test_every_fp8_library_gets_the_layout_it_wants(
     libraries(H200)
     item = make_item({"m": m, "n": n, "k": k, "scaling": scaling}, backends, payload="gemm_fp8")
     check_all_ok(measure(load([item], "gemm_fp8").payload, item, H200).records, backends)
+
+
+def test_a_quantiser_that_misses_the_largest_of_a_block_is_caught(load, measure, libraries, monkeypatch):
+    """As flashinfer 0.7.4 does. With normal operands nobody sees it: rows of a block are alike."""
+    libraries(H200)
+    from flashinfer import gemm
+
+    monkeypatch.setattr(gemm, "BLOCK_ROWS_READ", 32)
+    item = make_item(
+        {"m": 16, "n": 256, "k": 512, "scaling": "blockwise"}, ["flashinfer:blockscale"], payload="gemm_fp8"
+    )
+    record = measure(load([item], "gemm_fp8").payload, item, H200).records["flashinfer:blockscale"]
+    assert (record["status"], record["timing"]) == ("incorrect", None)
+    assert record["reason"] == "cosine 0.999197 is below 0.9998: wrong layout or wrong kernel"
+
+
+def test_a_compiler_that_only_python_finds_is_named_to_the_library(load, measure, libraries, monkeypatch):
+    libraries(H200)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("CUDA_HOME", "unset afterwards, whatever it was")
+    monkeypatch.delenv("CUDA_HOME")
+    item = make_item(
+        {"m": 16, "n": 128, "k": 256, "scaling": "blockwise"}, ["flashinfer:blockscale"], payload="gemm_fp8"
+    )
+    records = measure(load([item], "gemm_fp8").payload, item, H200).records
+    assert records["flashinfer:blockscale"]["status"] == "ok"
+    assert os.environ["CUDA_HOME"] == "/usr/local/cuda"
 
 
 def test_fp8_in_float16_out_where_a_library_has_it(load, measure, libraries, scaled_mm):

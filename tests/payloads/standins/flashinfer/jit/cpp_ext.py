@@ -1,0 +1,2 @@
+def get_cuda_path():
+    return "/usr/local/cuda"
