@@ -39,8 +39,16 @@ class _Record(NamedTuple):
     end_ns: int
 
 
+class Span(NamedTuple):
+    """A call on the device: microseconds from its first kernel's start to its last one's end, and those of them in which
+    a kernel ran. Kernels that the host launches one by one stand a µs or more apart."""
+
+    us: float
+    busy_us: float
+
+
 class Tracer:
-    """CUPTI's activity records of this process. It is attached to the process while `spans_us` runs, and only then: other
+    """CUPTI's activity records of this process. It is attached to the process while `spans` runs, and only then: other
     timers, the host's above all, must not pay for it."""
 
     def __init__(self, cupti: Any) -> None:
@@ -52,14 +60,14 @@ class Tracer:
         self._records: List[_Record] = []
         self._bracket = self._try()
 
-    def spans_us(
+    def spans(
         self,
         work: Callable[[], Any],
         count: int,
         issue_us: float,
         before: Optional[Callable[[], None]] = None,
-    ) -> List[float]:
-        """Microseconds from the first kernel's start to the last one's end, of each of `count` runs of `work`.
+    ) -> List[Span]:
+        """The span of each of `count` runs of `work`.
 
         `before` runs ahead of each and is not in it. Each run stands between two spinning kernels, told by their name
         and the order of launches; the first also hides how long `issue_us` the host takes to launch. Raises
@@ -118,7 +126,7 @@ def _buffer() -> Tuple[int, int]:
     return BUFFER_BYTES, 0
 
 
-def _spans(records: List[_Record], bracket: str, count: int) -> List[float]:
+def _spans(records: List[_Record], bracket: str, count: int) -> List[Span]:
     runs: List[List[_Record]] = []
     is_open = False
     for record in records:
@@ -132,7 +140,15 @@ def _spans(records: List[_Record], bracket: str, count: int) -> List[float]:
         raise RuntimeError("CUPTI lost records: {} of {} calls were seen".format(len(runs), count))
     if not all(runs):
         raise RuntimeError("CUPTI recorded no kernel of a call")
-    return [(max(r.end_ns for r in run) - min(r.start_ns for r in run)) / 1e3 for run in runs]
+    return [_span(run) for run in runs]
+
+
+def _span(run: List[_Record]) -> Span:
+    busy_ns, reached = 0, 0
+    for record in sorted(run, key=lambda record: record.start_ns):
+        busy_ns += max(0, record.end_ns - max(record.start_ns, reached))
+        reached = max(reached, record.end_ns)
+    return Span((reached - min(record.start_ns for record in run)) / 1e3, busy_ns / 1e3)
 
 
 _found: Dict[str, Union[Tracer, Unusable]] = {}

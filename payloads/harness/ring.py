@@ -1,7 +1,9 @@
 """Input sets to rotate through, so that a call finds cold (or hot) caches for real.
 
 Cold means: between two uses of a set, at least five L2 sizes (on a CPU: two last-level caches) of other sets went by.
-A ring with fewer sets would be read from the cache after the first round, and call itself cold.
+A ring with fewer sets would be read from the cache after the first round, and call itself cold. Where so many sets are
+too many (tiny messages), or calls too long for a pass over all of them, a GPU's cache is evicted before each pass over
+fewer; a CPU's is not, and the ring calls itself hot.
 """
 
 from __future__ import annotations
@@ -22,26 +24,38 @@ GPU_MEMORY_SHARE = 0.5
 CPU_MEMORY_SHARE = 0.125
 
 MAX_SETS = 4096
+# Of a ring whose cache is evicted before each pass: enough calls for a long sample.
+EVICTED_SETS = 1024
+# A cache that is read through in turns has nothing left of what came before, once that is this much larger than it.
+CPU_CACHE_SIZES_AT_LEAST = 1.25
 
 
 @dataclass
 class Ring:
-    """`sets` of (inputs, out); `cache` says what a call finds, `note` why that is not what was asked for."""
+    """`sets` of (inputs, out); `cache` says what a call finds, `note` why that is not what was asked for.
+
+    `evict`: a set is only cold if the cache is evicted first, and once in a pass over the sets."""
 
     sets: List[Tuple[Any, Any]]
     cache: str
     note: Optional[str] = None
     position: int = 0
+    evict: bool = False
 
     def cut(self, count: int) -> None:
         """Keep `count` sets: what a rank of a gang has room for, all of them use."""
         if count < len(self.sets):
             del self.sets[count:]
             if count == 1 and self.cache == "cold":
-                self.cache, self.note = (
-                    "hot",
-                    "not cold: the input sets would not fit the free memory of every rank",
-                )
+                self.cache, self.evict = "hot", False
+                self.note = "not cold: the input sets would not fit the free memory of every rank"
+
+    def shorten(self, count: int) -> None:
+        """Keep `count` sets of a cold ring, which stays cold by `evict`."""
+        if self.cache == "cold" and count < len(self.sets):
+            del self.sets[max(1, count) :]
+            self.position = 0
+            self.evict = True
 
     def next(self) -> Tuple[Any, Any]:
         """The set whose turn it is."""
@@ -75,21 +89,32 @@ def cold(call: Call, device: Device, output: Any) -> Ring:
     set_bytes = arrays.nbytes(call.inputs) + arrays.nbytes(output)
     # A call may read but a part of its inputs (few of many experts): the rest evicts nothing.
     touched = set_bytes if call.bytes_moved is None else min(set_bytes, math.ceil(call.bytes_moved))
-    return cold_ring(call, set_bytes, target, available, touched)
+    return cold_ring(call, set_bytes, target, available, touched, can_evict=on_gpu)
 
 
-def cold_ring(call: Call, set_bytes: int, target: int, available: int, touched: Optional[int] = None) -> Ring:
+def cold_ring(
+    call: Call,
+    set_bytes: int,
+    target: int,
+    available: int,
+    touched: Optional[int] = None,
+    can_evict: bool = False,
+) -> Ring:
     """`cold` for given sizes in bytes: of a set, of what must go by between two uses of it, of free memory, and of what
-    a call touches of its set (None: all)."""
+    a call touches of its set (None: all). `can_evict`: where it takes too many sets, fewer will do."""
     if set_bytes == 0:
         return Ring(hot(call).sets, "hot", "the call has no arrays as inputs that could be rotated")
     touched = max(1, set_bytes if touched is None else touched)
     # One more than fits the target: between two uses of a set only the *others* go by.
     count = 1 if touched >= target else math.ceil(target / touched) + 1
-    if count > MAX_SETS:
-        count, note = MAX_SETS, "the ring is capped at {} input sets".format(MAX_SETS)
-    else:
-        note = None
+    evict = count > MAX_SETS and can_evict
+    if evict:
+        count = EVICTED_SETS
+    elif count > MAX_SETS:
+        if MAX_SETS * touched < target * CPU_CACHE_SIZES_AT_LEAST / CPU_CACHE_SIZES:
+            why = "not cold: it would take {} input sets of {:.3g} kB".format(count, touched / 1e3)
+            return Ring(hot(call).sets, "hot", why)
+        count = MAX_SETS
     if (count - 1) * set_bytes > available:
         return Ring(
             hot(call).sets,
@@ -99,4 +124,4 @@ def cold_ring(call: Call, set_bytes: int, target: int, available: int, touched: 
             ),
         )
     sets = hot(call).sets + [(arrays.clone(call.inputs), make_out(call)) for _ in range(count - 1)]
-    return Ring(sets, "cold", note)
+    return Ring(sets, "cold", evict=evict)

@@ -65,7 +65,7 @@ class Contender:
                     self.timer.name, stats.median(samples)
                 )
             )
-        self.timed_ms += sum(samples) * self.timer.calls_per_sample / 1000.0
+        self.timed_ms += self.timer.took_ms(samples)
         self.rounds.append(samples)
 
     def has_enough(self, settings: Settings) -> bool:

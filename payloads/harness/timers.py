@@ -18,7 +18,7 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import cuda, stats
 from .declare import Call
 from .gang import SOLO, Gang
-from .kernel_trace import Tracer
+from .kernel_trace import Span, Tracer
 from .ring import Ring
 
 # A sample should be long against the resolution of its clock and the gaps around it.
@@ -26,8 +26,10 @@ GRAPH_SAMPLE_US = 300.0
 GRAPH_MIN_CALLS = 16
 GRAPH_MAX_CALLS = 2048
 
-# One replay must stay short against a turn; a ring that takes longer has calls so long that events time them well.
+# One replay must stay short against a turn: a ring that takes longer is replaced by a shorter one, whose every pass finds
+# the cache evicted.
 GRAPH_LONGEST_MS = 50.0
+GRAPH_SHORT_MS = 5.0
 
 # A device that idles lowers its clocks, and needs this long under load to raise them again.
 IDLE_MS = 5.0
@@ -48,6 +50,10 @@ class Timer(ABC):
     @abstractmethod
     def take(self, budget_ms: float) -> List[float]:
         """Warm up, then take samples for about `budget_ms`; at least one, at most 500."""
+
+    def took_ms(self, samples: List[float]) -> float:
+        """Milliseconds that `samples` kept the device busy, with what each needs around it and without the warm-up."""
+        return sum(samples) * self.calls_per_sample / 1000.0
 
 
 class HostTimer(Timer):
@@ -90,29 +96,36 @@ class HostTimer(Timer):
 
 
 class GraphTimer(Timer):
-    """Replays a CUDA graph of calls over the ring. Raises what the capture raises."""
+    """Replays a CUDA graph of calls over the ring, which may get shorter. Raises what the capture raises."""
 
     name = "graph"
 
-    def __init__(self, call: Call, ring: Ring, estimate_us: float, gang: Gang = SOLO) -> None:
-        """`estimate_us` must be the same on all ranks."""
+    def __init__(
+        self,
+        call: Call,
+        ring: Ring,
+        estimate_us: float,
+        gang: Gang = SOLO,
+        flush: Optional[Callable[[], None]] = None,
+    ) -> None:
+        """`estimate_us` must be the same on all ranks. `flush` evicts the L2 cache; needed for a cold ring."""
         self._call = call
         self._gang = gang
+        if flush is not None and estimate_us * len(ring.sets) > GRAPH_LONGEST_MS * 1000.0:
+            ring.shorten(int(GRAPH_SHORT_MS * 1000.0 / estimate_us))
+        self._before = flush if ring.evict else None
         self._sets = ring.sets
         sets = len(self._sets)
-        if estimate_us * sets > GRAPH_LONGEST_MS * 1000.0 and sets > 1:
-            raise RuntimeError(
-                "one pass over {} input sets would take {:.0f} ms".format(sets, estimate_us * sets / 1e3)
-            )
         wanted = math.ceil(GRAPH_SAMPLE_US / max(estimate_us, 0.5))
         if estimate_us < GRAPH_SAMPLE_US:
             wanted = max(wanted, GRAPH_MIN_CALLS)
-        self._passes = max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
+        # A second pass over a ring that needs its cache evicted would find it hot.
+        self._passes = 1 if ring.evict else max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
         self.calls_per_sample = self._passes * sets
         self._graph = cuda.Graph(self._work)
         if call.captured is not None:
             call.captured()
-        self._sample_us = gang.decide(stats.median(cuda.time_each(self._graph.replay, 3)))
+        self._sample_us = gang.decide(stats.median(cuda.time_each(self._graph.replay, 3, self._before)))
 
     def _work(self) -> List[Any]:
         run = self._call.run
@@ -134,13 +147,12 @@ class GraphTimer(Timer):
         warm_us = WAKE_UP_US if self._gang.decide(cuda.idle_ms() > IDLE_MS) else WAKE_UP_US / 10
         warm = max(1, min(1000, math.ceil(warm_us / max(self._sample_us, 1.0))))
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / max(self._sample_us, 1.0))))
-        return [us / self.calls_per_sample for us in cuda.time_each(self._graph.replay, warm + count)[warm:]]
+        found = cuda.time_each(self._graph.replay, warm + count, self._before)
+        return [us / self.calls_per_sample for us in found[warm:]]
 
 
-class EventsTimer(Timer):
-    """Times single eager calls by events. With a cold ring the L2 cache is evicted before each."""
-
-    name = "events"
+class SingleCallTimer(Timer):
+    """What times single eager calls has in common. With a cold ring, `flush` evicts the L2 cache before each."""
 
     def __init__(
         self,
@@ -152,9 +164,24 @@ class EventsTimer(Timer):
     ) -> None:
         self._call = call
         self._ring = ring
-        self._gang = gang
         self._flush = flush
         self._issue_us = issue_us
+        self._gang = gang
+        self._cost_us = 0.0
+
+    def took_ms(self, samples: List[float]) -> float:
+        """As `Timer.took_ms`."""
+        return len(samples) * self._cost_us / 1000.0
+
+    def _once(self) -> None:
+        inputs, out = self._ring.next()
+        self._call.run(inputs, out)
+
+
+class EventsTimer(SingleCallTimer):
+    """Times single eager calls by events."""
+
+    name = "events"
 
     def _before(self) -> None:
         # Twice what issuing the call and its events takes on the host: the call is queued before the block ends.
@@ -162,20 +189,16 @@ class EventsTimer(Timer):
         if self._flush is not None:
             self._flush()
 
-    def _once(self) -> None:
-        inputs, out = self._ring.next()
-        self._call.run(inputs, out)
-
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`."""
         warm = cuda.time_each(self._once, 3, self._before)
-        cost_us = self._gang.decide(warm[-1] + 2 * self._issue_us + 100.0)
-        count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / cost_us)))
+        self._cost_us = self._gang.decide(warm[-1] + 2 * self._issue_us + 100.0)
+        count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / self._cost_us)))
         return cuda.time_each(self._once, count, self._before)
 
 
-class CuptiTimer(Timer):
-    """Times single eager calls by CUPTI's records of their kernels. With a cold ring the L2 cache is evicted before each."""
+class CuptiTimer(SingleCallTimer):
+    """Times single eager calls by CUPTI's records of their kernels."""
 
     name = "cupti"
 
@@ -190,26 +213,29 @@ class CuptiTimer(Timer):
         gang: Gang = SOLO,
     ) -> None:
         """`estimate_us` must be the same on all ranks."""
+        super().__init__(call, ring, flush, issue_us, gang)
         self.tracer = tracer
-        self._call = call
-        self._ring = ring
-        self._flush = flush
-        self._issue_us = issue_us
-        self._gang = gang
         self._cost_us = estimate_us + 4 * issue_us + 100.0
-
-    def _once(self) -> None:
-        inputs, out = self._ring.next()
-        self._call.run(inputs, out)
 
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`."""
+        return [span.us for span in self.spans(budget_ms)]
+
+    def spans(self, budget_ms: float) -> List[Span]:
+        """As `take`, with what of each span was work."""
         cuda.time_each(self._once, 3, self._flush)
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / self._cost_us)))
-        return self.tracer.spans_us(self._once, self._gang.decide(count), self._issue_us, self._flush)
+        return self.tracer.spans(self._once, self._gang.decide(count), self._issue_us, self._flush)
 
 
-def back_to_back(call: Call, ring: Ring, issue_us: float, estimate_us: float, samples: int = 5) -> float:
+def back_to_back(
+    call: Call,
+    ring: Ring,
+    flush: Optional[Callable[[], None]],
+    issue_us: float,
+    estimate_us: float,
+    samples: int = 5,
+) -> float:
     """Microseconds a call of eager calls over the ring, all queued behind a blocking kernel: the same work as a graph
     replay by another way, to hold it against. A sample is of at most 200 calls (the device's queue is not endless) and
     about 5 ms."""
@@ -222,7 +248,12 @@ def back_to_back(call: Call, ring: Ring, issue_us: float, estimate_us: float, sa
             inputs, out = ring.next()
             outputs.append(call.run(inputs, out))
 
-    found = cuda.time_each(work, samples + 1, lambda: cuda.block(2 * issue_us * calls + 100.0))
+    def before() -> None:
+        if ring.evict and flush is not None:
+            flush()
+        cuda.block(2 * issue_us * calls + 100.0)
+
+    found = cuda.time_each(work, samples + 1, before)
     return stats.median(found[1:]) / calls
 
 

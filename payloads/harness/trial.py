@@ -208,7 +208,6 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     rotation.cut(min(trial.gang.every(len(rotation.sets))))
     trial.rotation = rotation
     trial.cache = rotation.cache
-    trial.extra["input_sets"] = len(rotation.sets)
     if rotation.note:
         trial.notes.append(rotation.note)
     if trial.on_gpu:
@@ -219,3 +218,6 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
         if rotation.cache == "cold":
             hot = timers.HostTimer(call, ring.hot(call), trial.gang)
             trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
+    trial.extra["input_sets"] = len(rotation.sets)
+    if rotation.evict:
+        trial.extra["evicted_each_pass"] = True

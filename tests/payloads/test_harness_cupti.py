@@ -190,11 +190,11 @@ def test_lost_records_never_make_a_time(gpu, install):
     cupti = install()
     tracer = kernel_trace.tracer()
     work = lambda: gpu.launch(5.0, lambda: None)  # noqa: E731
-    assert tracer.spans_us(work, 4, 1.0) == pytest.approx([5.0] * 4)
+    assert tracer.spans(work, 4, 1.0) == [pytest.approx((5.0, 5.0))] * 4
     seen = iter(range(1000))
     gpu.record = lambda *kernel: next(seen) % 7 == 3 or cupti.record(*kernel)
     with pytest.raises(RuntimeError, match="CUPTI lost records"):
-        tracer.spans_us(work, 4, 1.0)
+        tracer.spans(work, 4, 1.0)
 
 
 def test_a_graph_is_held_against_cupti_where_it_is_there(gpu, install, measured):
@@ -204,9 +204,77 @@ def test_a_graph_is_held_against_cupti_where_it_is_there(gpu, install, measured)
     assert record["extra"]["cross_check_us"] == {
         "graph": pytest.approx(10.0),
         "cupti": pytest.approx(10.0),
+        "cupti_busy": pytest.approx(10.0),
     }
     lying = calls(gpu, 10.0, us=lambda took: took if gpu.capturing is None else took / 2)
     record = measured(lying, {**COLD, "timer": "graph"})
     assert record["timing"]["median_us"] == pytest.approx(5.0)
     assert record["extra"]["cross_check_us"]["cupti"] == pytest.approx(10.0)
     assert (record["verdict"], record["reasons"]) == ("suspect", ["timers_disagree"])
+
+
+def chain(gpu, kernels, in_graph_us, gap_us):
+    """A call of several kernels, which the host launches `gap_us` apart, and a graph back to back."""
+    call = calls(gpu, *[10.0] * kernels, us=lambda took: took if gpu.capturing is None else in_graph_us)
+    run = call.run
+
+    def with_gaps(inputs, out):
+        launch = gpu.launch
+
+        def later(us, effect, **options):
+            if gpu.capturing is None:
+                gpu.clock_us += gap_us
+            launch(us, effect, **options)
+
+        gpu.launch = later
+        try:
+            return run(inputs, out)
+        finally:
+            gpu.launch = launch
+
+    call.run = with_gaps
+    return call
+
+
+@pytest.mark.parametrize(
+    ("in_graph_us", "verdict", "reasons"), [(10.0, "valid", []), (5.0, "suspect", ["timers_disagree"])]
+)
+def test_gaps_between_launches_that_a_graph_leaves_out_are_no_disagreement(
+    gpu, install, measured, in_graph_us, verdict, reasons
+):
+    install()
+    record = measured(chain(gpu, 4, in_graph_us, gap_us=4.0), {**HOT, "timer": "auto"})
+    assert record["timing"]["median_us"] == pytest.approx(4 * in_graph_us)
+    assert record["extra"]["cross_check_us"] == {
+        "graph": pytest.approx(4 * in_graph_us),
+        "cupti": pytest.approx(52.0),  # three gaps stand between four kernels
+        "cupti_busy": pytest.approx(40.0),
+    }
+    assert (record["verdict"], record["reasons"]) == (verdict, reasons)
+
+
+def test_kernels_at_the_same_time_are_busy_once():
+    span = kernel_trace._span(
+        [
+            kernel_trace._Record(n, "k", start, end)
+            for n, (start, end) in enumerate([(5000, 9000), (0, 4000), (3000, 6000)])
+        ]
+    )
+    assert span == (9.0, 9.0)
+    apart = kernel_trace._span(
+        [kernel_trace._Record(1, "k", 0, 1000), kernel_trace._Record(2, "k", 4000, 6000)]
+    )
+    assert apart == (6.0, 3.0)
+
+
+@pytest.mark.parametrize("timer", ["cupti", "events"])
+def test_single_calls_are_enough_once_they_cost_the_device_the_time_that_was_asked_for(
+    gpu, install, measured, timer
+):
+    """A 5 µs call needs an eviction and a blocking kernel of hundreds around it: those count."""
+    install()
+    record = measured(calls(gpu, 5.0), {**COLD, "timer": timer, "min_time_ms": 50})
+    assert record["timing"]["timer"] == timer
+    before = gpu.clock_us
+    assert 50 <= record["timing"]["samples"] <= 500
+    assert before < 150_000, "150 ms of the device"

@@ -129,12 +129,66 @@ def test_allocations_inside_a_call_are_counted(gpu, measure):
     assert records["allocates"]["extra"]["allocations_per_call"] == 1
 
 
-def test_long_calls_over_a_long_ring_are_not_captured_for_minutes(gpu, measure):
-    record = measure(payload_of(a=doubling(gpu, 5000.0)), make_item({}, ["a"], measure=COLD), GPU).records[
-        "a"
-    ]
-    assert record["timing"]["timer"] == "events"
-    assert "input sets would take" in record["reason"]
+class Cache:
+    """What a call finds in an L2 cache of `fakecuda.L2_BYTES` that a flush empties; the least recently used leaves first."""
+
+    def __init__(self, monkeypatch, set_bytes):
+        from fakecuda import L2_BYTES
+        from harness import cuda
+
+        self._room = L2_BYTES // set_bytes
+        self._held = []
+        self.flushes = 0
+        monkeypatch.setattr(cuda, "L2Flush", lambda device: self.flush)
+
+    def flush(self):
+        self.flushes += 1
+        self._held.clear()
+
+    def finds(self, inputs):
+        place = inputs.data_ptr()
+        found = place in self._held
+        self._held = ([place] + [held for held in self._held if held != place])[: self._room]
+        return found
+
+
+def with_cache(gpu, cache, elements, cold_us, hot_us):
+    """A call that doubles a few numbers, faster where it finds them in the cache: at its replay, not at its capture."""
+    x = torch.arange(1.0, elements + 1.0)
+
+    def run(inputs, out):
+        def effect():
+            torch.mul(inputs, 2, out=out)
+            if cache.finds(inputs):
+                gpu.clock_us -= cold_us - hot_us
+
+        gpu.launch(cold_us, effect)
+        return out
+
+    return Call(run=run, inputs=x, reference=lambda: x * 2, make_out=lambda: torch.empty_like(x))
+
+
+@pytest.mark.parametrize(
+    ("elements", "cold_us", "sets"),
+    [
+        (4, 9.0, 1024),  # 32 bytes: no ring of a bearable number of sets would fill five caches
+        (128, 2500.0, 2),  # 1 kB, but a pass over all 321 sets would take 800 ms
+    ],
+)
+def test_a_ring_that_would_be_too_long_is_short_and_finds_the_cache_evicted(
+    gpu, measure, monkeypatch, elements, cold_us, sets
+):
+    cache = Cache(monkeypatch, set_bytes=8 * elements)
+    call = with_cache(gpu, cache, elements, cold_us, cold_us / 2)
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=COLD), GPU).records["a"]
+    timing, extra = record["timing"], record["extra"]
+    assert (timing["timer"], timing["cache"], record["reason"]) == ("graph", "cold", None)
+    assert timing["median_us"] == pytest.approx(cold_us)
+    assert timing["hot_median_us"] == pytest.approx(cold_us / 2, rel=0.1)
+    assert (extra["input_sets"], timing["calls_per_sample"]) == (sets, sets)
+    assert extra["evicted_each_pass"] is True
+    assert extra["cross_check_us"]["back_to_back"] == pytest.approx(cold_us)
+    assert cache.flushes > timing["samples"]
 
 
 def test_a_device_that_dies_in_the_rounds_fails_one_backend_and_keeps_the_others_samples(gpu, measure):

@@ -131,6 +131,24 @@ def test_a_cold_ring_lets_the_target_go_by_between_two_uses(set_bytes, target, a
     assert len(set(pointers)) == sets
 
 
+@pytest.mark.parametrize(
+    ("set_bytes", "can_evict", "cache", "sets", "evict"),
+    [
+        (100, True, "cold", 1024, True),
+        (100, False, "cold", 4096, False),  # 410 kB are more than the 250 kB of the cache
+        (70, False, "hot", 1, False),
+    ],
+)
+def test_a_ring_of_too_many_sets_stays_cold_by_eviction_or_says_that_it_is_hot(
+    set_bytes, can_evict, cache, sets, evict
+):
+    made = ring.cold_ring(numbered(np.zeros(8)), set_bytes, 500_000, 1 << 30, can_evict=can_evict)
+    assert (made.cache, len(made.sets), made.evict) == (cache, sets, evict)
+    assert (made.note or "").startswith(
+        "not cold: it would take 7144 input sets of 0.07 kB" if cache == "hot" else ""
+    )
+
+
 def test_a_copy_keeps_strides_so_that_a_transposed_view_stays_one():
     inputs = (torch.arange(12, dtype=torch.uint8).reshape(3, 4).T, [np.zeros((2, 5)).T], "text")
     copy = arrays.clone(inputs)
