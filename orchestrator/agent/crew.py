@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
 from . import ranks
 from .attempt import DEFAULT_COMPILE_TIMEOUT_S, seconds
 from .conditions import Conditions
-from .exits import MemoryKills, describe, raised
+from .exits import MemoryKills, describe, last_words, raised
 from .queueing import Entry, Group
 from .recorder import Recorder
 from .runsetup import RunSetup, StartError
@@ -255,6 +255,10 @@ class Crew:
         now = time.monotonic()
         out_of_memory = self._kills.verdict(worker.returncode)
         reason = out_of_memory or describe(worker.returncode)
+        if worker.returncode > 0 and self.state != "starting":
+            worker.drain()
+            words = raised(worker.log.tail()) or last_words(worker.log.tail())
+            reason += f"; it last printed: {words}" if words else ""
         if len(self._workers) > 1:
             reason = f"rank {self._workers.index(worker)}: {reason}"
         self._end_reasons[worker.name] = reason

@@ -34,6 +34,14 @@ def raised(log_tail: str) -> Optional[str]:
     return lines[0].strip()[:_LONGEST_EXCEPTION] if found and lines else None
 
 
+def last_words(log_tail: str) -> Optional[str]:
+    """What a process that ended by itself printed last (a loader's complaint, a library's), or None. The harness's own lines
+    say nothing about the end."""
+    lines = [line.strip() for line in log_tail.splitlines()]
+    said = [line for line in lines if line and not line.startswith("farbench: ")]
+    return said[-1][:_LONGEST_EXCEPTION] if said else None
+
+
 class MemoryKills:
     """Counts of the out-of-memory killer at one moment: of our control group, which tells of our own processes whatever
     memory was short; of the whole host only where there is no such count."""

@@ -44,7 +44,11 @@ def test_a_second_launch_uploads_nothing_and_measures_nothing_again(host: Host) 
 
 
 @pytest.mark.parametrize(
-    ("action", "reason"), [("kill", "killed by signal 9 (SIGKILL)"), ("exit", "exit code 7")]
+    ("action", "reason"),
+    [
+        ("kill", "killed by signal 9 (SIGKILL)"),
+        ("exit", "exit code 7; it last printed: last words of the payload"),
+    ],
 )
 def test_a_crash_costs_one_backend_and_the_rest_goes_on(host: Host, action: str, reason: str) -> None:
     found = host.run([does("c1", a="ok", b=action, c="ok"), does("c2", a="ok")])
