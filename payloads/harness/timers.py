@@ -28,7 +28,7 @@ GRAPH_MAX_CALLS = 2048
 
 # One replay must stay short against a turn: a ring that takes longer is replaced by a shorter one, whose every pass finds
 # the cache evicted.
-GRAPH_LONGEST_MS = 50.0
+GRAPH_LONGEST_MS = 10.0
 GRAPH_SHORT_MS = 5.0
 
 # A device that idles lowers its clocks, and needs this long under load to raise them again.
