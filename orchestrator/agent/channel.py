@@ -7,7 +7,7 @@ import os
 import select
 from typing import Any, Dict, Iterator, Mapping, Optional
 
-from .wire import dump
+from .wire import Lines, dump
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 64 << 20
@@ -20,7 +20,7 @@ class Channel:
         self.input_fd = input_fd
         self._output_fd = output_fd
         self._prefix = nonce.encode("ascii") + b" "
-        self._pending = bytearray(pending)
+        self._lines = Lines(pending)
         self.closed = False
 
     def send(self, message: Mapping[str, Any], body: bytes = b"") -> None:
@@ -51,18 +51,14 @@ class Channel:
             return
         except OSError:
             data = b""
-        if not data or len(self._pending) > _LONGEST_LINE:
+        if not data or len(self._lines) > _LONGEST_LINE:
             self.closed = True
-        self._pending += data
+        self._lines.feed(data)
 
     def messages(self) -> Iterator[Dict[str, Any]]:
         """The whole JSON lines that came in so far; what is no JSON object is passed over."""
-        while True:
-            line, newline, rest = self._pending.partition(b"\n")
-            if not newline:
-                return
-            self._pending = rest
-            message = _parsed(bytes(line))
+        for line in self._lines.whole():
+            message = _parsed(line)
             if message is not None:
                 yield message
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import shutil
-from typing import Iterable, List, Optional
+from typing import Iterable, List, Optional, Sequence
 
 CAP_BYTES = 64 << 20
 TAIL_BYTES = 4096
@@ -24,7 +24,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u2
 
 
 class Redactor:
-    """Replaces secret values by `***` in a stream of bytes, also where a value comes in several pieces."""
+    """Replaces secret values by `***`, in texts, in JSON values and in streams of bytes."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         values = {value for value in secrets if len(value) >= SHORTEST_SECRET}
@@ -34,21 +34,10 @@ class Redactor:
         # The longest first: one secret may be the beginning of another.
         self._texts = sorted(values, key=len, reverse=True)
         self._values = [value.encode("utf-8", "surrogateescape") for value in self._texts]
-        self._held = b""
 
-    def feed(self, data: bytes) -> bytes:
-        """What can be passed on; the beginning of what may become a secret is held back."""
-        if not self._values:
-            return data
-        data = self._replaced(self._held + data)
-        keep = self._unfinished(data)
-        self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
-
-    def flush(self) -> bytes:
-        """What was held back, at the end of the stream."""
-        held, self._held = self._held, b""
-        return held
+    def stream(self) -> "RedactedStream":
+        """For one stream of bytes, in which a value may come in several pieces."""
+        return RedactedStream(self._values)
 
     def text(self, text: str) -> str:
         """A whole text with secrets replaced."""
@@ -67,6 +56,29 @@ class Redactor:
         if isinstance(value, list):
             return [self.clean(item) for item in value]
         return value
+
+
+class RedactedStream:
+    """One stream's bytes with secrets replaced. What is held back of one stream must never come out in another."""
+
+    def __init__(self, values: Sequence[bytes]) -> None:
+        """`values`: the secrets, the longest first."""
+        self._values = values
+        self._held = b""
+
+    def feed(self, data: bytes) -> bytes:
+        """What can be passed on; the beginning of what may become a secret is held back."""
+        if not self._values:
+            return data
+        data = self._replaced(self._held + data)
+        keep = self._unfinished(data)
+        self._held = data[len(data) - keep :]
+        return data[: len(data) - keep]
+
+    def flush(self) -> bytes:
+        """What was held back, at the end of the stream."""
+        held, self._held = self._held, b""
+        return held
 
     def _replaced(self, data: bytes) -> bytes:
         for value in self._values:
@@ -95,7 +107,7 @@ class LogFile:
     def __init__(self, path: str, redactor: Redactor, cap: int = CAP_BYTES) -> None:
         self.path = path
         self.position = 0  # bytes taken so far, secrets replaced
-        self._redactor = redactor
+        self._stream = redactor.stream()
         self._head_left = cap // 2
         self._segment_size = max(1, cap // 4)
         self._segments = [f"{path}.tail1", f"{path}.tail2"]
@@ -108,7 +120,7 @@ class LogFile:
 
     def write(self, data: bytes) -> None:
         """Take output of a worker."""
-        self._store(self._redactor.feed(data))
+        self._store(self._stream.feed(data))
 
     def mark(self, position: int) -> None:
         """From here on, `tail` is of what was stored from `position` on."""
@@ -121,7 +133,7 @@ class LogFile:
 
     def close(self) -> None:
         """Join beginning and end; the log is whole then."""
-        self._store(self._redactor.flush())
+        self._store(self._stream.flush())
         if self._fd is None:
             return
         os.close(self._fd)

@@ -9,7 +9,40 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, List, Tuple
+from typing import Any, Iterator, List, Tuple
+
+
+class Lines:
+    """Whole lines of a stream that comes in pieces. No byte is looked at twice, however long a line grows."""
+
+    def __init__(self, pending: bytes = b"") -> None:
+        self._pending = bytearray(pending)
+        self._searched = 0
+
+    def __len__(self) -> int:
+        """Bytes of the line that is not whole yet, and of whole ones that nobody has taken."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> None:
+        """What came next."""
+        self._pending += data
+
+    def whole(self) -> Iterator[bytes]:
+        """Take the lines that are whole, without their newlines."""
+        while True:
+            end = self._pending.find(b"\n", self._searched)
+            if end < 0:
+                self._searched = len(self._pending)
+                return
+            line = bytes(self._pending[:end])
+            del self._pending[: end + 1]
+            self._searched = 0
+            yield line
+
+    def clear(self) -> None:
+        """Forget what is there."""
+        del self._pending[:]
+        self._searched = 0
 
 
 def native(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from . import children, orphans, procs
 from .logs import LogFile
 from .spawning import WORKER_VARIABLE, Forked
-from .wire import dump, encoded
+from .wire import Lines, dump, encoded
 
 EXIT_GRACE_S = 5.0
 TERM_GRACE_S = 2.0
@@ -51,7 +51,7 @@ class Worker:
         self._on_message = on_message
         self._process: Optional[Process] = None
         self._fds: Dict[str, int] = {}
-        self._incoming = bytearray()
+        self._incoming = Lines()
         self._reading = False
         self._unsettled: Optional[int] = None
         self._outgoing = bytearray()
@@ -214,18 +214,14 @@ class Worker:
                 if not data:
                     self._unsettled = None
                     return
-                self._incoming += data
+                self._incoming.feed(data)
                 self._handle_lines()
         finally:
             self._reading = False
 
     def _handle_lines(self) -> None:
-        while True:
-            line, newline, rest = self._incoming.partition(b"\n")
-            if not newline:
-                break
-            self._incoming = rest
-            self._on_message(self, _message(bytes(line)))
+        for line in self._incoming.whole():
+            self._on_message(self, _message(line))
         if len(self._incoming) > _LONGEST_LINE:
             self._incoming.clear()
             self._on_message(self, {"type": "garbage", "reason": "a line of more than 8 MiB"})

@@ -22,7 +22,7 @@ from orchestrator.agent.queueing import CaseQueue, Entry
 from orchestrator.agent.records import complete
 from orchestrator.agent.script_results import JsonLineFilter, read_rows
 from orchestrator.agent.starts import StartFailures
-from orchestrator.agent.wire import finite
+from orchestrator.agent.wire import Lines, finite
 from orchestrator.model import Measurement
 
 FACTS = {
@@ -94,11 +94,21 @@ def test_a_secret_is_found_wherever_the_stream_is_cut() -> None:
     whole = f"x aab-é {secret}{secret} aab-é-aab".encode()
     for cut in range(len(whole)):
         for second in range(cut, len(whole)):
-            redactor = Redactor([secret])
-            out = (
-                redactor.feed(whole[:cut]) + redactor.feed(whole[cut:second]) + redactor.feed(whole[second:])
-            )
-            assert out + redactor.flush() == "x aab-é ****** aab-é-aab".encode()
+            stream = Redactor([secret]).stream()
+            out = stream.feed(whole[:cut]) + stream.feed(whole[cut:second]) + stream.feed(whole[second:])
+            assert out + stream.flush() == "x aab-é ****** aab-é-aab".encode()
+
+
+def test_a_secret_that_one_worker_has_half_printed_is_found_whatever_another_prints(tmp_path: Path) -> None:
+    redactor = Redactor(["hf_SECRETTOKEN"])
+    first, second = (LogFile(str(tmp_path / name), redactor) for name in ("a", "b"))
+    first.write(b"token is hf_SEC")
+    second.write(b"as usual\n")
+    first.write(b"RETTOKEN\n")
+    first.close()
+    second.close()
+    assert (tmp_path / "a").read_text() == "token is ***\n"
+    assert (tmp_path / "b").read_text() == "as usual\n"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,8 @@ def test_a_secret_is_known_as_json_and_as_tracebacks_write_it(written: Callable[
     secret = "sé\"cr\\et'\n9f3a"
     redactor = Redactor([secret])
     told = f"KeyError: {written(secret)} ends"
-    for known in ((redactor.feed(told.encode()) + redactor.flush()).decode(), redactor.text(told)):
+    stream = redactor.stream()
+    for known in ((stream.feed(told.encode()) + stream.flush()).decode(), redactor.text(told)):
         assert re.sub("[\"'\\\\]", "", known) == "KeyError: *** ends"
 
 
@@ -231,3 +242,17 @@ def test_an_end_is_described_in_words() -> None:
     assert describe(-signal.SIGKILL) == "killed by signal 9 (SIGKILL)"
     assert describe(-35) == "killed by signal 35"
     assert describe(2) == "exit code 2"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_lines_come_whole_whatever_pieces_they_come_in(size: int) -> None:
+    stream = b"first\n\nthird is longer\nhalf"
+    lines, found = Lines(b"> "), []
+    for start in range(0, len(stream), size):
+        lines.feed(stream[start : start + size])
+        found += lines.whole()
+    assert found == [b"> first", b"", b"third is longer"]
+    assert len(lines) == len(b"half")
+    lines.clear()
+    lines.feed(b"x\n")
+    assert list(lines.whole()) == [b"x"]
