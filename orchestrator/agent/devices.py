@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import nvml, procs, smi
+from . import bounded, nvml, smi
 from .exits import ended
 
 Device = Dict[str, Any]
@@ -166,7 +166,7 @@ def _ask_nvml(
         f"{os.path.basename(package)}.nvml",
     ]
     try:
-        done = procs.run_bounded(argv, environ, timeout_s)
+        done = bounded.run(argv, environ, timeout_s)
     except OSError as error:
         return None, f"cannot start {sys.executable} to ask it: {error}"
     if done.code is None:

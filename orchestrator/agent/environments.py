@@ -22,7 +22,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import procs
+from . import bounded, procs
 from .paths import read_json, write_file, write_json
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -107,7 +107,7 @@ def look(paths: EnvironmentPaths) -> Dict[str, Any]:
 def packages(build: str) -> Dict[str, str]:
     """Distributions of a build by name. Raises OSError when its interpreter does not work."""
     argv = [os.path.join(build, "bin", "python"), "-I", "-c", _LIST]
-    done = procs.run_bounded(argv, {"LC_ALL": "C", "PATH": os.defpath}, LIST_TIMEOUT_S)
+    done = bounded.run(argv, {"LC_ALL": "C", "PATH": os.defpath}, LIST_TIMEOUT_S)
     try:
         found: Dict[str, str] = json.loads(done.stdout)
     except ValueError:

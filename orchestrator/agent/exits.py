@@ -6,10 +6,10 @@ import re
 import signal
 from typing import Optional
 
-from . import procs
-
 _EXCEPTION = re.compile(r"[^\W\d][\w.]*(: |:?$)")
 _LONGEST_EXCEPTION = 500
+_PROC = "/proc"
+_CGROUP = "/sys/fs/cgroup"
 
 
 def describe(returncode: int) -> str:
@@ -47,18 +47,43 @@ class MemoryKills:
     memory was short; of the whole host only where there is no such count."""
 
     def __init__(self) -> None:
-        self._group = procs.oom_kills()
+        self._group = oom_kills()
         self._host = _host_kills() if self._group is None else None
 
     def verdict(self, returncode: int) -> Optional[str]:
         """A reason if a process that ended like this since then was (probably) killed for want of memory, else None."""
         if returncode != -signal.SIGKILL:
             return None
-        if _grown(self._group, procs.oom_kills()):
+        if _grown(self._group, oom_kills()):
             return f"{describe(returncode)}: out of host memory (the kernel ended a process of its control group for it)"
         if _grown(self._host, _host_kills()):
             return f"{describe(returncode)}: probably out of host memory (the kernel ended a process for it meanwhile)"
         return None
+
+
+def oom_kills() -> Optional[int]:
+    """How many processes the kernel's out-of-memory killer has ended in this process's cgroup since it exists.
+
+    A count that grew while a worker died of SIGKILL makes it a probable out-of-memory kill. None where unknown."""
+    try:
+        with open(f"{_PROC}/self/cgroup", encoding="utf-8") as file:
+            entries = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return None
+    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
+        for name in (
+            f"{_CGROUP}{path}/memory.events",
+            f"{_CGROUP}/memory{path}/memory.oom_control",
+        ):
+            if controllers and "memory" not in controllers.split(","):
+                continue
+            try:
+                with open(name, encoding="ascii") as file:
+                    counts = dict(line.split() for line in file if len(line.split()) == 2)
+                return int(counts["oom_kill"])
+            except (OSError, KeyError, ValueError):
+                continue
+    return None
 
 
 def _grown(before: Optional[int], now: Optional[int]) -> bool:
@@ -67,7 +92,7 @@ def _grown(before: Optional[int], now: Optional[int]) -> bool:
 
 def _host_kills() -> Optional[int]:
     try:
-        with open("/proc/vmstat", encoding="ascii") as file:
+        with open(f"{_PROC}/vmstat", encoding="ascii") as file:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), None)
     except (OSError, ValueError):
         return None

@@ -11,7 +11,7 @@ import re
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
-from . import procs, smi
+from . import bounded, smi
 from .exits import describe
 from .nvml import EVENT_REASONS
 
@@ -161,7 +161,7 @@ def _ask(argv: List[str], environ: Mapping[str, str], deadline: float) -> Tuple[
     if left <= 0:
         raise smi.SmiError("nvidia-smi took too long: the driver is slow or hangs")
     try:
-        done = procs.run_bounded(argv, {**environ, "LC_ALL": "C"}, left)
+        done = bounded.run(argv, {**environ, "LC_ALL": "C"}, left)
     except OSError as error:
         raise smi.SmiError(f"nvidia-smi cannot be started: {error}") from None
     if done.code is None:

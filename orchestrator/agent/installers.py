@@ -14,7 +14,7 @@ import shutil
 import sys
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import procs
+from . import bounded
 from .environments import EnvironmentPaths
 from .wire import native
 
@@ -235,7 +235,7 @@ def _base(request: Mapping[str, Any], environ: Mapping[str, str], needs_venv: bo
 
 def _ask(path: str, environ: Mapping[str, str]) -> Optional[Base]:
     try:
-        done = procs.run_bounded([path, "-I", "-c", _ASK], environ, ASK_TIMEOUT_S)
+        done = bounded.run([path, "-I", "-c", _ASK], environ, ASK_TIMEOUT_S)
         version, ensurepip, venv, pip = json.loads(done.stdout)
     except (OSError, ValueError):
         return None

@@ -12,8 +12,8 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from . import bounded, jit_caches, procs
 from . import devices as devices_module
-from . import jit_caches, procs
 from .logind import kills_at_logout
 from .wire import portable
 
@@ -115,7 +115,7 @@ def _payload_python(
     if activate:
         argv = ["/bin/sh", "-c", _ACTIVATE, "farbench", activate, *argv]
     try:
-        done = procs.run_bounded(argv, environ, TIMEOUT_S)
+        done = bounded.run(argv, environ, TIMEOUT_S)
     except (OSError, ValueError) as error:
         problems.append(f"{python} cannot be started: {getattr(error, 'strerror', None) or error}")
         return nothing

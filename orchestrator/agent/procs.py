@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import tempfile
 import time
-from typing import IO, Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
-from . import children
+from . import bounded
 
 NONCE_VARIABLE = "FARBENCH_NONCE"
 
 _PROC = "/proc"
-_CGROUP = "/sys/fs/cgroup"
 DEAD_STATES = ("Z", "X", "x")
 _STOPPED_STATES = ("T", "t")
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD in the kernel's include/linux/sched.h
@@ -254,80 +251,9 @@ def _signal(pid: int, number: int) -> None:
         pass  # it is gone, or not ours: `end` tells by looking again
 
 
-class Output(NamedTuple):
-    """What a bounded command left; `code` is None when it ran past its bound, negative after a signal."""
-
-    code: Optional[int]
-    stdout: str
-    stderr: str
-
-
-def run_bounded(argv: List[str], environ: Mapping[str, str], timeout_s: float) -> Output:
-    """Run a command for at most `timeout_s`, then kill its whole group; at most 1 MiB of each stream is kept.
-
-    Returns even when the command cannot be killed (stuck in a driver). Raises OSError when it cannot be started."""
-    # Files instead of pipes: a background process that keeps the streams open would hold up a pipe's reader.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with children.start() as note:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=dict(environ),
-                start_new_session=True,
-            )
-            note(process.pid)
-        code: Optional[int] = None
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            if process.returncode is None:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait(1.0)
-                except (OSError, subprocess.TimeoutExpired):
-                    pass
-            if process.returncode is not None:
-                children.own.discard(process.pid)
-        return Output(code, _head(out), _head(err))
-
-
-def oom_kills() -> Optional[int]:
-    """How many processes the kernel's out-of-memory killer has ended in this process's cgroup since it exists.
-
-    A count that grew while a worker died of SIGKILL makes it a probable out-of-memory kill. None where unknown."""
-    try:
-        with open(f"{_PROC}/self/cgroup", encoding="utf-8") as file:
-            entries = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return None
-    for _, controllers, path in (entry for entry in entries if len(entry) == 3):
-        for name in (
-            f"{_CGROUP}{path}/memory.events",
-            f"{_CGROUP}/memory{path}/memory.oom_control",
-        ):
-            if controllers and "memory" not in controllers.split(","):
-                continue
-            try:
-                with open(name, encoding="ascii") as file:
-                    counts = dict(line.split() for line in file if len(line.split()) == 2)
-                return int(counts["oom_kill"])
-            except (OSError, KeyError, ValueError):
-                continue
-    return None
-
-
 def _output(argv: List[str]) -> str:
     try:
-        done = run_bounded(argv, {**os.environ, "LC_ALL": "C"}, 5.0)
+        done = bounded.run(argv, {**os.environ, "LC_ALL": "C"}, 5.0)
     except OSError:
         return ""
     return done.stdout.strip()
-
-
-def _head(file: IO[bytes], limit: int = 1 << 20) -> str:
-    file.seek(0)
-    return file.read(limit).decode("utf-8", "replace")

@@ -7,7 +7,7 @@ import re
 import shutil
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 
-from . import procs
+from . import bounded
 from .exits import describe
 from .nvml import LIBRARY_VARIABLE
 
@@ -145,7 +145,7 @@ def _query(
 
 def _text(argv: List[str], environ: Mapping[str, str], timeout_s: float) -> str:
     try:
-        done = procs.run_bounded(argv, {**environ, "LC_ALL": "C"}, timeout_s)
+        done = bounded.run(argv, {**environ, "LC_ALL": "C"}, timeout_s)
     except OSError as error:
         raise SmiError(f"nvidia-smi cannot be started: {error}") from None
     if done.code is None:

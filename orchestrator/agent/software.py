@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from . import procs
+from . import bounded
 from .exits import ended
 from .wire import native, portable
 
@@ -102,7 +102,7 @@ def _activated(activate: str, environ: Mapping[str, str], timeout_s: float) -> D
 def _answer(argv: List[str], arguments: List[str], environ: Mapping[str, str], timeout_s: float) -> Any:
     marker = secrets.token_hex(8)
     try:
-        done = procs.run_bounded([*argv, marker, *arguments], environ, timeout_s)
+        done = bounded.run([*argv, marker, *arguments], environ, timeout_s)
     except (OSError, ValueError) as error:
         raise _NoAnswer(f"{argv[0]} cannot be started: {getattr(error, 'strerror', None) or error}") from None
     found = re.search(f"^.*?{marker}(.*)$", done.stdout, re.MULTILINE)
@@ -125,7 +125,7 @@ def _nvcc(environ: Mapping[str, str], timeout_s: float) -> Optional[Dict[str, Op
     if program is None:
         return None
     try:
-        done = procs.run_bounded([program, "--version"], {**environ, "LC_ALL": "C"}, timeout_s)
+        done = bounded.run([program, "--version"], {**environ, "LC_ALL": "C"}, timeout_s)
     except OSError:
         return {"path": portable(program), "version": None}
     release = re.search(r"release (\d+\.\d+)", done.stdout)

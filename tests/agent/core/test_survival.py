@@ -291,7 +291,7 @@ def test_the_agent_stays_small_with_many_workers_and_much_output(host: Host) -> 
 
 @pytest.fixture
 def tiny_disk(host: Host, tmp_path: Path):
-    """The host's workdir on a disk of 12 MiB; a plain folder with nothing to fill where mounting is not allowed."""
+    """The host's workdir on a disk of 12 MiB."""
     host.workdir.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=12m", "none", str(host.workdir)], check=False

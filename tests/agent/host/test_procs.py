@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.agent import procs
+from orchestrator.agent import bounded, exits, procs
 
 from .conftest import Spawn, wait_until
 
@@ -149,27 +149,27 @@ def test_the_environment_of_a_process_that_is_gone_is_none(python_process: Spawn
 
 
 def test_a_bounded_command_gives_its_output_and_code() -> None:
-    done = procs.run_bounded(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {}, 60)
+    done = bounded.run(["/bin/sh", "-c", "echo out; echo err >&2; exit 3"], {}, 60)
     assert done == (3, "out\n", "err\n")
-    assert procs.run_bounded(["/bin/sh", "-c", "printf '\\377'; kill -9 $$"], {}, 60) == (-9, "\ufffd", "")
+    assert bounded.run(["/bin/sh", "-c", "printf '\\377'; kill -9 $$"], {}, 60) == (-9, "\ufffd", "")
 
 
 def test_a_bounded_command_is_ended_with_its_children(nonce: str) -> None:
     environ = {"FARBENCH_NONCE": nonce}
-    done = procs.run_bounded(["/bin/sh", "-c", "echo began; /bin/sleep 600 & /bin/sleep 600"], environ, 0.5)
+    done = bounded.run(["/bin/sh", "-c", "echo began; /bin/sleep 600 & /bin/sleep 600"], environ, 0.5)
     assert done == (None, "began\n", "")
     wait_until(lambda: not procs.find_marked(nonce))
 
 
 def test_what_a_bounded_command_leaves_running_does_not_hold_it_up(nonce: str) -> None:
     environ = {"FARBENCH_NONCE": nonce}
-    done = procs.run_bounded(["/bin/sh", "-c", "/bin/sleep 600 & echo done"], environ, 500)
+    done = bounded.run(["/bin/sh", "-c", "/bin/sleep 600 & echo done"], environ, 500)
     assert done.code == 0
     assert procs.end_marked(nonce) == []
 
 
 def test_only_the_beginning_of_a_flood_is_kept() -> None:
-    done = procs.run_bounded(["/bin/sh", "-c", "head -c 5000000 /dev/zero"], os.environ, 60)
+    done = bounded.run(["/bin/sh", "-c", "head -c 5000000 /dev/zero"], os.environ, 60)
     assert (done.code, len(done.stdout)) == (0, 1 << 20)
 
 
@@ -185,13 +185,13 @@ def test_kills_for_memory_are_counted(
 ) -> None:
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "self" / "cgroup").write_text(cgroup)
-    monkeypatch.setattr(procs, "_PROC", str(tmp_path / "proc"))
-    monkeypatch.setattr(procs, "_CGROUP", str(tmp_path / "cgroup"))
-    assert procs.oom_kills() is None
+    monkeypatch.setattr(exits, "_PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(exits, "_CGROUP", str(tmp_path / "cgroup"))
+    assert exits.oom_kills() is None
     events = tmp_path / "cgroup" / file
     events.parent.mkdir(parents=True)
     events.write_text(content)
-    assert procs.oom_kills() == 2
+    assert exits.oom_kills() == 2
 
 
 def test_a_host_without_proc_still_knows_when_a_process_started(
