@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 import os
 import select
-from typing import Any, Dict, Iterator, Mapping, Optional
+from typing import Any, Dict, Iterator, Mapping, Optional, Protocol
 
 from .wire import Lines, dump
 
 _CHUNK = 1 << 18
 _LONGEST_LINE = 64 << 20
+
+
+class Context(Protocol):
+    """What the stub hands over: the request's nonce, the work folder, the two ends of the channel, and what has come in
+    already beyond the request."""
+
+    nonce: str
+    workdir: str
+    input_fd: int
+    output_fd: int
+    pending: bytes
 
 
 class Channel:

@@ -19,7 +19,7 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from . import devices, gpu_health, software
-from .channel import Channel
+from .channel import Channel, Context
 from .leases import LeaseError, Leases
 from .logind import kills_at_logout
 from .wire import finite, portable
@@ -28,7 +28,7 @@ _POLL_S = 0.02
 _BUSY_TRIES = 10
 
 
-def examine(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def examine(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     """Send `facts {"group", "facts" or null, "error"}` for every group, then `done`.
 
     `command`: `python activate devices env distributions budget_s`. Meanwhile `{"type": "ping", "n"}` is answered with

@@ -9,7 +9,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Mapping
 
 from . import devices, lock, procs
-from .channel import Channel
+from .channel import Channel, Context
 from .coordination import may_steer, take_over
 from .follow import TakenOver, end_state, follow
 from .journal import Journal, read_events
@@ -35,7 +35,7 @@ def get_ready() -> None:
     devices.ask_ahead(os.environ)
 
 
-def dispatch(command: Mapping[str, Any], context: Any) -> None:
+def dispatch(command: Mapping[str, Any], context: Context) -> None:
     """Obey one command. `context` comes from the stub: nonce, workdir, input_fd, output_fd, pending."""
     channel = Channel(context.nonce, context.input_fd, context.output_fd, context.pending)
     name = str(command.get("name"))
@@ -59,7 +59,7 @@ def dispatch(command: Mapping[str, Any], context: Any) -> None:
         sys.stderr.write("farbench: the connection is gone\n")
 
 
-def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _launch(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     job = command["job"]
     paths = claim(context.workdir, command["run_id"], str(command.get("host") or job.get("host")))
     _refuse_if_taken_over(paths, command)
@@ -77,7 +77,7 @@ def _launch(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
         _stream(channel, paths, command, int(command["follow"]))
 
 
-def _follow(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _follow(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     _refuse_if_taken_over(paths, command)
     _stream(channel, paths, command, int(command.get("offset") or 0))
@@ -103,7 +103,7 @@ def _taken_over(paths: RunPaths) -> Refusal:
     return Refusal("coordinate", portable(paths.root), "another farbench has taken this run over", hint)
 
 
-def _status(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _status(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     alive = lock.is_held(paths)
     offset = os.stat(paths.journal).st_size if os.path.exists(paths.journal) else 0
@@ -112,7 +112,7 @@ def _status(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({**answer, **standing(paths)})
 
 
-def _cancel(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _cancel(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     request(paths, {"type": "cancel"})
     deadline = time.monotonic() + CANCEL_PATIENCE_S
@@ -160,7 +160,7 @@ def _end_for_dead_agent(paths: RunPaths) -> None:
         os.unlink(os.path.join(paths.control, name))
 
 
-def _read(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _read(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     fd = os.open(paths.inside(command["path"]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -177,7 +177,7 @@ def _read(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
         os.close(fd)
 
 
-def _list(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _list(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     files: List[List[Any]] = []
     for top in (paths.logs, paths.collected):
@@ -189,31 +189,31 @@ def _list(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({"type": "files", "files": sorted(files)})
 
 
-def _logs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _logs(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from .tailing import stream_logs
 
     stream_logs(channel, _existing(command, context), command)
 
 
-def _probe(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _probe(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from .probe import probe
 
     channel.send({"type": "probe", **probe({**command, "workdir": context.workdir})})
 
 
-def _doctor(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _doctor(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from .checks import examine
 
     examine(channel, command, context)
 
 
-def _environment(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _environment(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from . import setup
 
     setup.describe(channel, command, context)
 
 
-def _setup(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _setup(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from . import setup
 
     try:
@@ -222,13 +222,13 @@ def _setup(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
         raise Refusal(failure.step, failure.path, str(failure), failure.hint) from None
 
 
-def _runs(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _runs(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from .housekeeping import list_runs
 
     channel.send({"type": "runs", "runs": list_runs(context.workdir)})
 
 
-def _gc(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def _gc(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     from .housekeeping import collect_garbage
 
     dry_run = bool(command.get("dry_run"))
@@ -236,7 +236,7 @@ def _gc(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({"type": "gc", **done})
 
 
-def _existing(command: Mapping[str, Any], context: Any) -> RunPaths:
+def _existing(command: Mapping[str, Any], context: Context) -> RunPaths:
     host = command.get("host")
     paths = find(context.workdir, command["run_id"], None if host is None else str(host))
     if paths is None:

@@ -7,18 +7,21 @@ all are ended and new ones are started under the same lease, until there is no c
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Protocol, Set
+from typing import Any, Dict, List, Literal, Mapping, Optional, Protocol, Set
 
 from . import ranks
 from .attempt import DEFAULT_COMPILE_TIMEOUT_S, seconds
 from .conditions import Conditions
 from .exits import MemoryKills, describe, last_words, raised
+from .leases import Lease
 from .queueing import Entry, Group
 from .recorder import Recorder
 from .runsetup import RunSetup, StartError
 from .spawning import activation_failure
 from .turn import Turn
 from .worker import Worker
+
+State = Literal["starting", "busy", "idle", "ending", "over"]
 
 MOST_KILLS = 2
 GANG_END_S = 30.0
@@ -50,12 +53,12 @@ class Crew:
         foreman: Foreman,
         group: Group,
         devices: List[Dict[str, Any]],
-        lease: Any,
+        lease: Lease,
         entry: Entry,
     ) -> None:
         self.group = group
         self.devices = devices
-        self.state = "ending"  # of nothing: the first `tick` starts the workers
+        self.state: State = "ending"  # of nothing: the first `tick` starts the workers
         self._setup = setup
         self._recorder = recorder
         self._foreman = foreman

@@ -12,7 +12,7 @@ import time
 from typing import Any, List, Mapping
 
 from . import environments, installers
-from .channel import Channel
+from .channel import Channel, Context
 from .checks import exec_error
 from .environments import EnvironmentPaths
 from .paths import write_file
@@ -33,13 +33,13 @@ class Failed(Exception):
         self.step, self.path, self.hint = step, path, hint
 
 
-def describe(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def describe(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     """Answer `environment {"python", "freeze", "changed"}`."""
     found = environments.look(_paths(command, context))
     channel.send({"type": "environment", **finite({**found, "python": portable(found["python"])})[0]})
 
 
-def install(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
+def install(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     """Make the environment anew; `progress {"text"}` as it goes, `installed {"python", "freeze"}` at its end.
 
     `command`: `environment profile digest requirements wheels base_python python_range installer extra_indexes`;
@@ -61,12 +61,12 @@ def install(channel: Channel, command: Mapping[str, Any], context: Any) -> None:
     channel.send({"type": "installed", "python": portable(paths.python), "freeze": finite(freeze)[0]})
 
 
-def _paths(command: Mapping[str, Any], context: Any) -> EnvironmentPaths:
+def _paths(command: Mapping[str, Any], context: Context) -> EnvironmentPaths:
     return EnvironmentPaths(context.workdir, str(command["environment"]))
 
 
 def _build(
-    channel: Channel, paths: EnvironmentPaths, command: Mapping[str, Any], context: Any, held: int
+    channel: Channel, paths: EnvironmentPaths, command: Mapping[str, Any], context: Context, held: int
 ) -> Any:
     cache = os.path.join(context.workdir, "cache")
     wheels = _lay_out_wheels(paths, cache, command["wheels"]) if command.get("wheels") is not None else None
