@@ -127,7 +127,7 @@ def finish(outcome: Outcome, archive: Path, as_json: bool, *, told: bool = True)
         print_json(outcome.to_json())
     elif outcome.state == "detached":
         say(f"every host can go on alone. Follow the run with: farbench attach {outcome.run_id}")
-    elif exit_code(outcome) == EXIT_NO_HOST and set(outcome.counts) <= {"lost"} and not _is_open(outcome):
+    elif exit_code(outcome) == EXIT_NO_HOST and set(outcome.counts) <= {"lost"} and outcome.committed:
         # A table in which every number is `lost` says nothing.
         if not told:
             _say_what_became_of_hosts(outcome)
@@ -139,15 +139,11 @@ def finish(outcome: Outcome, archive: Path, as_json: bool, *, told: bool = True)
             counts = ", ".join(f"{n} {status}" for status, n in outcome.counts.items())
             say(f"{outcome.run_id}: {counts}. The whole table: farbench report {outcome.run_id}")
         _say_what_became_of_hosts(outcome)
-        if outcome.state == "lost" and _is_open(outcome):
+        if outcome.state == "lost" and not outcome.committed:
             say(
                 f"the run stays open: what is missing may still come. Go on with: farbench resume {outcome.run_id}"
             )
     return exit_code(outcome)
-
-
-def _is_open(outcome: Outcome) -> bool:
-    return f"{os.sep}open{os.sep}" in outcome.archive
 
 
 def _say_what_became_of_hosts(outcome: Outcome) -> None:

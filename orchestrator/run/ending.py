@@ -17,7 +17,7 @@ from orchestrator.run.observer import HostView
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run as it stands: what `run`, `attach` and `resume` print."""
+    """A run as it stands: what `run`, `attach` and `resume` print. Until it is `committed`, results may still come."""
 
     run_id: str
     state: str
@@ -25,6 +25,7 @@ class Outcome:
     counts: Mapping[str, int]
     verdicts: Mapping[str, int]
     hosts: Mapping[str, tuple[str, str | None]]
+    committed: bool
 
     def to_json(self) -> dict[str, Any]:
         """The document of `--json`."""
@@ -48,6 +49,7 @@ def outcome(run: OpenRun, fold: Fold, views: Mapping[str, HostView], *, state: s
         counts=counts.statuses,
         verdicts=counts.verdicts,
         hosts=_words(views),
+        committed=False,
     )
 
 
@@ -89,7 +91,9 @@ def conclude(
         changes={"hosts": hosts, "environments": fold.environments},
     )
     final = read_document(folder.run_json)
-    return Outcome(folder.run_id, state, str(folder.path), final.counts, final.verdicts, states)
+    return Outcome(
+        folder.run_id, state, str(folder.path), final.counts, final.verdicts, states, committed=True
+    )
 
 
 def with_gaps(fold: Fold, gaps: int) -> dict[str, int]:

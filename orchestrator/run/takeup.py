@@ -110,6 +110,7 @@ def stored(archive: Archive, folder: RunFolder) -> Outcome:
         counts=counts,
         verdicts=verdicts,
         hosts={name: (host.state or "ok", host.error) for name, host in document.hosts.items()},
+        committed=folder.is_committed,
     )
 
 

@@ -138,9 +138,11 @@ def test_a_host_that_cannot_be_used(
     assert document["hosts"]["h1"]["error"]
 
 
-def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd) -> None:
+@pytest.mark.parametrize("archive", ["archive", "an/open/archive"])
+def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd, archive: str) -> None:
     first, *_ = wrong_key(host, desk)
     desk.write("sweep.yaml", GOOD)
+    desk.environ["FARBENCH_ARCHIVE"] = archive
     done = desk.farbench("run", "sweep.yaml")
     assert done.code == 3
     assert len(done.stdout.splitlines()) == 1, "the run id, and no table of nothing"
