@@ -7,6 +7,7 @@ from orchestrator.archive.document import RunDocument, read_document, read_outli
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
 from orchestrator.archive.openrun import OpenRun
 from orchestrator.archive.paths import RunFolder, new_run_id, safe_name
+from orchestrator.archive.planned import expected, expected_total, known_total
 from orchestrator.archive.store import Archive
 
 __all__ = [
@@ -14,7 +15,10 @@ __all__ = [
     "OpenRun",
     "RunDocument",
     "RunFolder",
+    "expected",
+    "expected_total",
     "fold_run",
+    "known_total",
     "new_run_id",
     "read_document",
     "read_measurements",

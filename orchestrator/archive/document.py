@@ -7,7 +7,8 @@ Format 1, with every key but the first three optional:
     sweep           {name, path, source (the YAML as it was read), sha256}
     placement       "shard" | "replicate" | "replicate_devices"
     plan            {cases: [{id, label, payload, params, backends}], backends, baselines: {payload: backend},
-                     placements: [{case, host}] (none: every case on every host), expected: number of measurements}
+                     placements: [{case, host}] (none: every case on every host), expected: number of measurements,
+                     null while it depends on the hosts' devices}
     hosts           {name: {state, error, devices, agent}}
     versions        {"farbench": …, "python": …, …}
     environments    {environment id: {…}}
@@ -76,7 +77,8 @@ class PlacementRecord(_Part):
 
 
 class PlanRecord(_Part):
-    """What was to be measured; `expected` is the number of measurements, as far as it is known beforehand."""
+    """What was to be measured; `expected` is the number of measurements, None in an open run whose hosts' devices
+    decide it (see `archive.planned`)."""
 
     cases: list[CaseRecord] = Field(default_factory=list)
     backends: list[str] = Field(default_factory=list)

@@ -77,12 +77,12 @@ class OpenRun:
         return read_document(self.folder.run_json)
 
     def update_run_document(self, changes: Mapping[str, Any]) -> RunDocument:
-        """Replace top-level keys of `run.json`; within `hosts` and `environments` only the entries named."""
+        """Replace top-level keys of `run.json`; within `hosts`, `environments` and `plan` only the entries named."""
         with self._writing:
             self._require_lock()
             before = self.document().as_json()
             for key, value in changes.items():
-                if key in ("hosts", "environments") and isinstance(value, Mapping):
+                if key in ("hosts", "environments", "plan") and isinstance(value, Mapping):
                     before[key] = {**before.get(key, {}), **value}
                 else:
                     before[key] = value

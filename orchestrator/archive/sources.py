@@ -18,6 +18,7 @@ from orchestrator.archive.journals import fold_run, read_measurements, read_resu
 from orchestrator.archive.notes import read_notes
 from orchestrator.archive.objects import AT_ONCE, gist
 from orchestrator.archive.paths import COMMITTED, RunFolder
+from orchestrator.archive.planned import known_total
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError
 from orchestrator.events.journal import measurement_line
@@ -116,7 +117,7 @@ def _add(
 ) -> None:
     if folder.is_committed:
         document = read_outline(folder.run_json)
-        counts, environments = document.counts, document.environments
+        counts, environments, expected = document.counts, document.environments, document.plan.expected
         fault = schemas.fault(folder.results_parquet)
         if fault is None:
             sources.parquet.append(folder.results_parquet)
@@ -128,12 +129,12 @@ def _add(
         archive.bring(folder)
         document = read_document(folder.run_json)
         fold = fold_run(folder, document)
-        counts = dict(fold.counts().statuses)
+        counts, expected = dict(fold.counts().statuses), known_total(document, fold)
         environments = {**document.environments, **fold.environments}
         _write(read_measurements(folder, fold, document), sources, lines)
     sources.runs.append(
         (
-            *_run_row(document, folder.run_id, archive.state(folder, document), counts),
+            *_run_row(document, folder.run_id, archive.state(folder, document), counts, expected),
             *_said(archive, folder, sources),
         )
     )
@@ -226,7 +227,9 @@ def _write(measurements: Iterable[Measurement], sources: Sources, lines: BinaryI
     sources.longest_line = longest
 
 
-def _run_row(document: RunDocument, run_id: str, state: str, counts: dict[str, int]) -> tuple[Any, ...]:
+def _run_row(
+    document: RunDocument, run_id: str, state: str, counts: dict[str, int], expected: int | None
+) -> tuple[Any, ...]:
     return (
         run_id,
         document.sweep.name,
@@ -236,7 +239,7 @@ def _run_row(document: RunDocument, run_id: str, state: str, counts: dict[str, i
         document.placement,
         list(document.hosts),
         document.resumes,
-        document.plan.expected,
+        expected,
         json.dumps(counts),
         json.dumps(document.versions),
     )

@@ -19,6 +19,7 @@ from orchestrator.archive import (
     RunDocument,
     RunFolder,
     fold_run,
+    known_total,
     read_document,
     read_measurements,
     read_results,
@@ -117,6 +118,7 @@ def _build(archive: Archive, folder: RunFolder) -> Report:
     else:
         fold = fold_run(folder, document)
         measurements = tuple(read_measurements(folder, fold, document))
+        document.plan.expected = known_total(document, fold)
         document.environments = {**document.environments, **fold.environments}
         for host, told in fold.hosts.items():
             if told.devices and host in document.hosts:

@@ -9,7 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.archive import Archive, RunFolder, fold_run, read_document, read_outline
+from orchestrator.archive import Archive, RunFolder, fold_run, known_total, read_document, read_outline
 from orchestrator.archive.notes import read_notes
 from orchestrator.errors import ArchiveError
 from orchestrator.report.phrases import STATUS_ORDER
@@ -105,15 +105,19 @@ def _said(run: RunLine) -> str:
 
 
 def _line(archive: Archive, folder: RunFolder) -> RunLine:
-    if not folder.is_committed:
+    if folder.is_committed:
+        document = read_outline(folder.run_json)
+        counts, expected = document.counts, document.plan.expected
+    else:
         archive.bring(folder)
-    document = (read_outline if folder.is_committed else read_document)(folder.run_json)
-    counts = document.counts if folder.is_committed else dict(fold_run(folder, document).counts().statuses)
+        document = read_document(folder.run_json)
+        fold = fold_run(folder, document)
+        counts, expected = dict(fold.counts().statuses), known_total(document, fold)
     return RunLine(
         run_id=folder.run_id,
         sweep=document.sweep.name,
         state=archive.state(folder, document),
         started_at=document.started_at,
         counts={str(status): number for status, number in counts.items()},
-        expected=document.plan.expected,
+        expected=expected,
     )

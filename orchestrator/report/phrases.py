@@ -114,9 +114,8 @@ def summary(report: Report) -> list[str]:
     total = f"{counts.total} measurement{'' if counts.total == 1 else 's'}"
     is_open = report.state in ("running", "detached")
     if is_open:
-        total = (
-            f"{counts.total} of {expected} measurements so far" if expected is not None else f"{total} so far"
-        )
+        known = expected is not None and counts.total <= expected
+        total = f"{counts.total} of {expected} measurements so far" if known else f"{total} so far"
     statuses = tally(counts.statuses, STATUS_ORDER)
     verdicts = tally(counts.verdicts, VERDICT_ORDER)
     if verdicts and set(counts.verdicts) != {"valid"}:

@@ -80,7 +80,9 @@ def prepare_again(
             for host, hand in wanted.items()
             for case_id, backends in hand.items()
         ]
-    plan["expected"] = None
+    plan["expected"] = record.known_beforehand(
+        document["placement"], sum(len(backends) for hand in wanted.values() for backends in hand.values())
+    )
     fresh = {key: document[key] for key in ("schema_version", "sweep", "placement", "plan")} | {
         "run_id": run_id,
         "hosts": {name: {} for name in hosts},

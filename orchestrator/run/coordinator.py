@@ -14,11 +14,10 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from orchestrator.archive import OpenRun, columns, fold_run
+from orchestrator.archive import OpenRun, columns, expected, fold_run
 from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
-from orchestrator.run import record
 from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.hostrun import HostRun, HostTask
 from orchestrator.run.interrupts import Interrupts
@@ -200,7 +199,7 @@ class Coordinator:
         """Number of measurements planned, as far as the hosts' devices are known."""
         known = tuple((name, len(state.devices)) for name, state in self.fold.hosts.items())
         if self._expected is None or self._expected[0] != known:
-            self._expected = (known, sum(1 for _ in record.expected(self._document, self.fold)))
+            self._expected = (known, sum(1 for _ in expected(self._document, self.fold)))
         return self._expected[1]
 
     def clock_offsets(self) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from orchestrator.archive import OpenRun, RunDocument, read_document
+from orchestrator.archive import OpenRun, RunDocument, expected, expected_total, read_document
 from orchestrator.events import Expected, Fold, missing
 from orchestrator.model import Measurement, Status
 from orchestrator.run import record
@@ -88,7 +88,11 @@ def conclude(
         chain(run.measurements(fold), lacking),
         state,
         ended_at=record.utc(now_s),
-        changes={"hosts": hosts, "environments": fold.environments},
+        changes={
+            "hosts": hosts,
+            "environments": fold.environments,
+            "plan": {"expected": expected_total(document, fold)},
+        },
     )
     final = read_document(folder.run_json)
     return Outcome(
@@ -144,5 +148,5 @@ def gaps(
             return "the run was cancelled before this was measured"
         return f"host {state}: {error}" if state != "ok" else "the host ended without this measurement"
 
-    wanted = record.expected(document, fold)
+    wanted = expected(document, fold)
     return list(missing(wanted, fold, run_id=document.run_id, status=status, reason=reason))

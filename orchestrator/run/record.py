@@ -1,18 +1,16 @@
-"""What a run's `run.json` says, and what it lets us expect."""
+"""What a run's `run.json` says."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import Any
 
 from orchestrator import __version__
-from orchestrator.archive import RunDocument
-from orchestrator.events import Expected, Fold
-from orchestrator.model import Case, Device
+from orchestrator.events import Fold
 from orchestrator.plan import Plan
 
 LIBRARIES = ("fabric", "paramiko", "pydantic", "ruamel.yaml", "jinja2", "duckdb", "numpy")
@@ -57,6 +55,9 @@ def document(
             "backends": plan.to_json()["backends"],
             "baselines": {part.payload: part.baseline for part in plan.parts},
             "placements": _placements(plan),
+            "expected": known_beforehand(
+                plan.sweep.placement, sum(plan.measurements(host.name) for host in plan.hosts)
+            ),
         },
         "hosts": {host.name: {} for host in plan.hosts},
         "versions": versions(),
@@ -67,40 +68,18 @@ def document(
     }
 
 
+def known_beforehand(placement: str, measurements: int) -> int | None:
+    """How much there is to measure, of so many `measurements` by case, backend and host, before a host has answered.
+    Under every other placement the devices decide: a sharded case is measured once on each model of them."""
+    return measurements if placement == "replicate" else None
+
+
 def _placements(plan: Plan) -> list[dict[str, str]]:
     """Where cases are measured; nothing where that is every case on every host: with many hosts it would be most of
     the document."""
     if plan.sweep.placement != "shard" and len(plan.placements) == len(plan.cases) * len(plan.hosts):
         return []
     return [{"case": p.case_id, "host": p.host} for p in plan.placements]
-
-
-def expected(record: RunDocument, fold: Fold) -> Iterator[Expected]:
-    """Every measurement that the plan asks for, as far as the hosts' devices are known by now."""
-    cases = {
-        c.id: (Case(case_id=c.id, label=c.label, payload=c.payload, params=c.params), c.backends)
-        for c in record.plan.cases
-    }
-    if record.placement == "shard":
-        models = sorted({d.model for state in fold.hosts.values() for d in state.devices})
-        first_host = {p.case: p.host for p in reversed(record.plan.placements)}
-        for case_id, (case, backends) in cases.items():
-            for model in models or [""]:
-                for backend in backends:
-                    yield Expected(
-                        case, backend, first_host.get(case_id, ""), models=(model,) if model else ()
-                    )
-        return
-    everywhere = ((case_id, host, ()) for host in record.hosts for case_id in cases)
-    listed = ((p.case, p.host, p.backends) for p in record.plan.placements)
-    for case_id, host, only in listed if record.plan.placements else everywhere:
-        case, backends = cases[case_id]
-        devices: tuple[Device | None, ...] = (None,)
-        if record.placement == "replicate_devices":
-            devices = fold.host(host).devices or (None,)
-        for device in devices:
-            for backend in only or backends:
-                yield Expected(case, backend, host, device)
 
 
 def host_records(

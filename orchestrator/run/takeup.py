@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.archive import Archive, OpenRun, RunFolder, fold_run, read_document
+from orchestrator.archive import Archive, OpenRun, RunFolder, expected, fold_run, read_document
 from orchestrator.errors import ArchiveError, HostError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
-from orchestrator.run import launchfile, record
+from orchestrator.run import launchfile
 from orchestrator.run.ending import Outcome, gaps, with_gaps
 from orchestrator.run.follow import Way, follow_run
 from orchestrator.run.hostrun import NO_SUCH_RUN, is_never_started, never_started
@@ -72,8 +72,7 @@ def watch(
     deadline = time.monotonic() + patience_s
     document = read_document(folder.run_json)
     fold = fold_run(folder, document)
-    expected = sum(1 for _ in record.expected(document, fold))
-    observer.begin(folder.run_id, expected)
+    observer.begin(folder.run_id, sum(1 for _ in expected(document, fold)))
     try:
         while True:
             try:
@@ -86,7 +85,7 @@ def watch(
                 for data in _new_bytes(folder.events(host), fold.offset(host)):
                     for measurement in fold.feed(host, data):
                         observer.measured(measurement)
-            observer.tick(fold, sum(1 for _ in record.expected(document, fold)))
+            observer.tick(fold, sum(1 for _ in expected(document, fold)))
             time.sleep(POLL_S)
     finally:
         observer.end()

@@ -8,6 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Laptop, wait_for
 from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd
@@ -88,6 +90,28 @@ def test_detach_returns_at_once_and_the_report_shows_what_is_there(laptop: Lapto
     assert status.json()["hosts"]["h1"]["state"] == "ok"
     assert laptop.farbench("attach", run_id, "--json").json()["counts"] == {"ok": CASES}
     complete(laptop, run_id)
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"), [("replicate", CASES), ("shard", CASES), ("replicate_devices", 2 * CASES)]
+)
+def test_of_an_open_run_it_is_told_how_much_is_to_come(
+    laptop: Laptop, host: Sshd, placement: str, expected: int
+) -> None:
+    def of_view() -> object:
+        return laptop.farbench("query", "select expected from runs", "--json").json()["rows"]
+
+    slow_sweep(laptop, host, placement=placement)
+    process = laptop.start("run", "sweep.yaml")
+    run_id = first_line(process)
+    wait_for(lambda: '"measurement"' in journal(laptop, run_id), "a first result")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert f" of {expected} measurements so far: " in laptop.farbench("report").stdout
+    assert f"/{expected}: " in laptop.farbench("runs").stdout
+    assert of_view() == [{"expected": expected}]
+    assert laptop.farbench("attach", "--json").json()["counts"] == {"ok": expected}
+    assert of_view() == [{"expected": expected}]
 
 
 def test_a_dropped_connection_is_followed_again(laptop: Laptop, host: Sshd) -> None:
