@@ -137,19 +137,33 @@ def run(argv: list[str] | None = None) -> int:
         return error.exit_code
     except OSError as error:
         # Of a file that is opened the name is known; the archive tells of its own.
-        return _cannot_write(error) if error.errno in FULL and error.filename is None else _bug()
-    except Exception:  # noqa: BLE001 - the outermost boundary: what is left is a bug, said as one
-        return _bug()
+        return _cannot_write(error) if error.errno in FULL and error.filename is None else _bug(error)
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: what is left is a bug, said as one
+        return _bug(error)
 
 
-def _bug() -> int:
-    told = traceback.format_exc()
-    if "KeyboardInterrupt" in told:  # a library that was being loaded made an error of its own of it
+def _bug(error: Exception) -> int:
+    if _came_of_interrupted_loading(error):
         mention("interrupted\n")
         return EXIT_INTERRUPTED
-    mention(told)
+    mention("".join(traceback.format_exception(error)))
     mention("This is a bug in farbench; nothing that was measured is lost. Please report the lines above.\n")
     return EXIT_BUG
+
+
+def _came_of_interrupted_loading(error: BaseException) -> bool:
+    """Whether a library that was being loaded made an error of its own of Ctrl-C. Elsewhere an error that comes while
+    Ctrl-C is handled is a bug like any other."""
+    if not any(frame.f_code.co_name == "<module>" for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return False
+    link: BaseException | None = error
+    while link is not None:
+        # pydantic's compiled part tells of it in its text alone.
+        told = type(link).__name__ == "SchemaError" and "KeyboardInterrupt: " in str(link)
+        if told or isinstance(link, KeyboardInterrupt):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
 
 
 def _cannot_write(error: OSError) -> int:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,14 +57,59 @@ def test_payloads_lists_those_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
         runner.invoke(make_app("payloads"), ["payloads", "gem_int8"], catch_exceptions=False)
 
 
-def test_an_interrupt_that_a_library_made_an_error_of_is_no_bug(
+SCHEMA = """
+from pydantic_core import SchemaValidator, core_schema
+
+class Interrupted(type):
+    def __getattribute__(self, name):
+        raise KeyboardInterrupt
+
+class Model(metaclass=Interrupted):
+    pass
+
+SchemaValidator(core_schema.model_schema(Model, core_schema.model_fields_schema({})))
+"""
+CHAINED = """
+try:
+    raise KeyboardInterrupt
+except BaseException as error:
+    raise ImportError("its extension cannot be loaded") from None
+"""
+WORD = "raise RuntimeError('KeyboardInterrupt: is but a word here')"
+
+
+@pytest.mark.parametrize(
+    ("library", "code"), [(SCHEMA, 130), (CHAINED, 130), (WORD, 70)], ids=["told", "chained", "a word"]
+)
+def test_an_interrupt_that_a_library_made_an_error_of_while_it_was_loaded_is_no_bug(
+    tmp_path: Path, library: str, code: int
+) -> None:
+    (tmp_path / "duckdb.py").write_text(library, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "query", "select 1", "--archive", str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert (done.stderr == "interrupted\n") is (code == 130)
+    assert ("This is a bug in farbench" in done.stderr) is (code == 70)
+
+
+class Troubled(io.StringIO):
+    """A stream that fails while it handles Ctrl-C."""
+
+    def write(self, text: str) -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            return len(text) // 0
+
+
+def test_a_bug_that_comes_while_an_interrupt_is_handled_is_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C while pydantic's compiled part builds a model."""
-
-    def loaded(_: str | None) -> typer.Typer:
-        raise RuntimeError('Error building "model" validator:\n  KeyboardInterrupt: ')
-
-    monkeypatch.setattr(application, "make_app", loaded)
-    assert application.run(["plan"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "stdout", Troubled())
+        assert application.run(["payloads", "--json"]) == 70
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError" in told
+    assert "This is a bug in farbench" in told
