@@ -10,6 +10,8 @@
     │   ├── HostRefused            host key or authentication
     │   └── HostUnusable           no Python, no room, no device, broken agent
     ├── ArchiveError          2    no such run, a damaged or locked archive
+    │   └── ArchiveUnwritable      what came of a run could not be kept
+    │       └── ArchiveFull        for want of room
     └── RunIncomplete         1    the run ended, but not every measurement is ok or unsupported
 
 Outcomes of measurements are values (`model.Status`), never exceptions.
@@ -101,6 +103,14 @@ class ArchiveError(FarbenchError):
     """No such run, or an archive that is damaged or in use."""
 
     exit_code = EXIT_USAGE
+
+
+class ArchiveUnwritable(ArchiveError):
+    """What came of a run could not be kept here; it is still at its hosts."""
+
+
+class ArchiveFull(ArchiveUnwritable):
+    """There is no room for it: the disk is full, a quota used up, or a file may not grow any more."""
 
 
 class RunIncomplete(FarbenchError):

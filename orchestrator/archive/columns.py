@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ArchiveError
+from orchestrator.errors import ArchiveUnwritable
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,7 +78,7 @@ def select_jsonl(path: Path, longest_line: int = 0, least_limit: int = _SMALLEST
 
 
 def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
-    """Write the typed form of a file of result lines. Raises `ArchiveError`."""
+    """Write the typed form of a file of result lines. Raises `ArchiveUnwritable`."""
     copy = (
         f"COPY ({select_jsonl(jsonl, longest_line, 1 << 20)}) TO {text(str(parquet))} "
         "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 4096, USE_TMP_FILE false)"
@@ -87,7 +87,7 @@ def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
         _copied(copy) if jsonl.stat().st_size < LARGE_BYTES or not sys.executable else _copied_apart(copy)
     )
     if problem is not None:
-        raise ArchiveError(f"{parquet} could not be written from {jsonl}: {problem}")
+        raise ArchiveUnwritable(f"{parquet} could not be written from {jsonl}: {problem}")
 
 
 _warming = threading.Lock()

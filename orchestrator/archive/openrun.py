@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import Counter
@@ -15,12 +16,13 @@ from orchestrator.archive import columns, files, lock
 from orchestrator.archive.document import RunDocument, read_document, write_document
 from orchestrator.archive.journals import read_measurements
 from orchestrator.archive.paths import COMMITTED, RunFolder
-from orchestrator.errors import ArchiveError
+from orchestrator.errors import ArchiveError, ArchiveFull, ArchiveUnwritable
 from orchestrator.events import Fold
 from orchestrator.events.journal import measurement_line
 from orchestrator.model import Measurement
 
 _COMPARED_BYTES = 1 << 20
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OpenRun:
@@ -204,7 +206,8 @@ def _told_plainly(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArchiveError(f"{path} could not be written: {error.strerror or error}") from error
+        kind = ArchiveFull if error.errno in _NO_ROOM else ArchiveUnwritable
+        raise kind(f"{path} could not be written: {error.strerror or error}") from error
 
 
 class _Tally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.console import err, out, print_json, say, warn
 from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.cli.terminal import TERMINAL
-from orchestrator.errors import EXIT_NO_HOST, ArchiveError, RunIncomplete
+from orchestrator.errors import EXIT_NO_HOST, ArchiveFull, ArchiveUnwritable, RunIncomplete
 
 if TYPE_CHECKING:
     from orchestrator.archive import Archive, RunFolder
@@ -77,11 +77,11 @@ def _ask_passphrase() -> Callable[[Path], str | None] | None:
 
 @contextmanager
 def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
-    """Ctrl-C leaves the run to its hosts and says how to come back; an archive that is full does so too, as an error.
+    """Ctrl-C leaves the run to its hosts and says how to come back; an archive that takes no more does so too, as an error.
 
     `launches`: the hosts are given their part of the run inside."""
     interrupted = False
-    with archive_may_be_full(
+    with archive_may_fail(
         "what was launched goes on at its hosts, and nothing measured there is lost",
         f"farbench attach {run_id}",
     ):
@@ -93,14 +93,13 @@ def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def archive_may_be_full(meanwhile: str, again: str) -> Iterator[None]:
-    """What cannot be written here for want of room is no wrong usage: say how the run stands, and what to do then."""
+def archive_may_fail(meanwhile: str, again: str) -> Iterator[None]:
+    """What cannot be written here is no wrong usage: say how the run stands, and what to do then."""
     try:
         yield
-    except ArchiveError as error:
-        if not isinstance(error.__cause__, OSError):
-            raise
-        raise RunIncomplete(f"{error}\n  {meanwhile}. Make room here, then: {again}") from error
+    except ArchiveUnwritable as error:
+        first = "Make room here" if isinstance(error, ArchiveFull) else "Mend that here"
+        raise RunIncomplete(f"{error}\n  {meanwhile}. {first}, then: {again}") from error
 
 
 def _say_how_to_come_back(run_id: str, unlaunched: tuple[str, ...] | None) -> None:

@@ -14,7 +14,7 @@ from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
 from orchestrator.cli.following import (
     announce,
-    archive_may_be_full,
+    archive_may_fail,
     detaching,
     finish,
     open_connections,
@@ -261,7 +261,7 @@ def _bring_home_cancelled(
     if opened.holds_lock:
         way = Way.FORGET if forget else Way.CANCEL
         told = "the hosts that answered have stopped, and keep what they measured"
-        with archive_may_be_full(told, f"farbench cancel {folder.run_id}"):
+        with archive_may_fail(told, f"farbench cancel {folder.run_id}"):
             outcome = take_up(
                 opened, open_transport=connections.transport, observer=progress(), environ=os.environ, way=way
             )

@@ -59,6 +59,30 @@ def test_in_the_middle_of_a_run(desk: Desk, host: Sshd) -> None:
     assert len(desk.traced()) == CASES
 
 
+def test_what_is_no_want_of_room_gets_other_advice(desk: Desk, host: Sshd) -> None:
+    """Something else lies where the archive keeps in which order results came."""
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
+        "the last case",
+    )
+    arrivals = desk.folder / "archive" / "open" / run_id / "hosts" / "arrivals"
+    aside = arrivals.rename(arrivals.with_name("aside"))
+    arrivals.mkdir()
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1, stderr
+    assert "could not be written: Is a directory\n" in stderr
+    assert f"nothing measured there is lost. Mend that here, then: farbench attach {run_id}\n" in stderr
+    assert "Make room" not in stderr
+    arrivals.rmdir()
+    aside.rename(arrivals)
+    assert desk.json("attach", run_id)["counts"] == {"ok": CASES}
+    assert_complete(desk, run_id, CASES)
+
+
 def test_when_the_run_is_cancelled(desk: Desk, host: Sshd) -> None:
     desk.add_host("h1", host)
     gated(desk)
