@@ -82,9 +82,21 @@ class HostError(FarbenchError):
 
 
 class HostUnreachable(HostError):
-    """No connection, or a connection that was lost."""
+    """No connection, or a connection that was lost. `nobody_listens`: the address answered that no server is there."""
 
     state = "unreachable"
+
+    def __init__(
+        self,
+        host: str,
+        message: str,
+        *,
+        step: str | None = None,
+        hint: str | None = None,
+        nobody_listens: bool = False,
+    ) -> None:
+        self.nobody_listens = nobody_listens
+        super().__init__(host, message, step=step, hint=hint)
 
 
 class HostRefused(HostError):

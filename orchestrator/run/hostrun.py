@@ -203,7 +203,8 @@ class HostRun:
         hopeless = (
             isinstance(error, HostRefused) or error.step in FINAL_STEPS or self._misfortunes > MISFORTUNES
         )
-        if not self._begun or hopeless or (unreachable and self._gives_up(error)):
+        given_up = isinstance(error, HostUnreachable) and self._gives_up(error)
+        if not self._begun or hopeless or given_up:
             self._say(HostPhase(error.state), self._said_of(error))
             return True
         silent_s = self._clock() - self._last_word
@@ -214,10 +215,9 @@ class HostRun:
         self._say(HostPhase.RECONNECTING, detail, overdue=overdue)
         return False
 
-    def _gives_up(self, error: HostError) -> bool:
+    def _gives_up(self, error: HostUnreachable) -> bool:
         """On coming back, a host that is not there is no reason to wait, unless it may be measuring out of reach."""
-        refused = "refused" in error.bare_message.lower()
-        return self.task.eager and not self._heard_once and (refused or not self._offset)
+        return self.task.eager and not self._heard_once and (error.nobody_listens or not self._offset)
 
     def _said_of(self, error: HostError) -> str:
         if self.task.follow_only and is_never_started(error, bool(self._offset)):

@@ -163,6 +163,7 @@ def tcp_link(
     addresses = _resolve(name, host, port, timeout_s, family)
     deadline = time.monotonic() + timeout_s
     problems = []
+    nobody_listens = True
     for untried, (kind, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
         connection = socket.socket(kind, socket.SOCK_STREAM)
         connection.settimeout(max(1.0, (deadline - time.monotonic()) / untried))
@@ -172,6 +173,7 @@ def tcp_link(
             connection.connect(address)
         except OSError as error:
             connection.close()
+            nobody_listens = nobody_listens and error.errno == errno.ECONNREFUSED
             what = (
                 f"no answer within {timeout_s:.0f} s"
                 if isinstance(error, TimeoutError)
@@ -183,7 +185,7 @@ def tcp_link(
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return Link(connection, quickack=True)
-    raise HostUnreachable(name, "; ".join(map(str, problems)), step="connect")
+    raise HostUnreachable(name, "; ".join(problems), step="connect", nobody_listens=nobody_listens)
 
 
 def command_link(name: str, command: str) -> Link:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 # What ssh logs at its first level of debugging when a step begins; the last that is there tells the step that failed.
@@ -23,6 +25,7 @@ NO_SIGNATURE = re.compile(r"signing failed for \S+-SK\b")
 _SIGNED = re.compile(
     r"Authenticated to|Authentications that can continue|signing failed for|No more authentication"
 )
+_NOT_CONNECTED = re.compile(r"^debug1: connect to address \S+ port \d+: (.+)$", re.MULTILINE)
 SERVER_KEY = re.compile(r"Server host key: (\S+) (SHA256:\S+)")
 
 
@@ -36,6 +39,11 @@ def waits_for_touch(log: str) -> str | None:
     """The hardware key that an `ssh` has asked for a signature and that has not signed yet, by its log at DEBUG1."""
     asked = list(_HARDWARE_KEY.finditer(log))
     return asked[-1][1] if asked and not _SIGNED.search(log, asked[-1].end()) else None
+
+
+def nobody_listens(log: str) -> bool:
+    """Whether every address of the host answered an `ssh` that no server is there, by its log at DEBUG1."""
+    return {why.strip() for why in _NOT_CONNECTED.findall(log)} == {os.strerror(errno.ECONNREFUSED)}
 
 
 def words_of(log: str) -> str:

@@ -23,6 +23,7 @@ from orchestrator.transport.openssh_log import (
     NO_SIGNATURE,
     SERVER_KEY,
     SERVER_VERSION,
+    nobody_listens,
     step_of,
     waits_for_touch,
     words_of,
@@ -243,7 +244,8 @@ def _failure(
         return HostUnreachable(
             target.name, f"{target.jump.name if target.jump else 'its jump host'}: {said}", step="connect"
         )
-    return HostUnreachable(target.name, said, step=step)
+    refused = step == "connect" and nobody_listens(log)
+    return HostUnreachable(target.name, said, step=step, nobody_listens=refused)
 
 
 def _not_touched(target: Target, said: str) -> HostRefused:

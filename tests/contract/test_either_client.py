@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.errors import HostError, HostRefused, HostUnreachable
 from orchestrator.transport.open import Connections
-from tests.support.sshd import Spec, Sshd
+from tests.support.sshd import Spec, Sshd, free_port
 from tests.support.waiting import BOUND_S, in_threads
 
 Make = Callable[..., Sshd]
@@ -46,6 +46,29 @@ def test_a_chain_of_jump_hosts_is_opened_once_for_all_behind_it(
         assert (seen[0], seen[2]) == (b"127.0.0.1", address.encode())
     logins = [host.read_log().count("Accepted publickey") for host in (outer, inner, first, second)]
     assert logins == [1, 1, 1, 1]
+
+
+def test_where_nobody_listens_is_told_from_a_link_that_fails_otherwise(
+    client: str, make_sshd: Make, sshd: Sshd, connections: Connections, tmp_path: Path
+) -> None:
+    jump = make_sshd(address="127.0.0.2")
+    config = tmp_path / "config"
+    behind = f"Host gpu1\n  HostName 127.0.0.1\n  Port {free_port()}\n  ProxyJump jump\n"
+    config.write_text(jump.ssh_config_block("jump") + behind)
+
+    def nobody_listens(spec: Spec) -> bool:
+        with pytest.raises(HostUnreachable) as caught:
+            connections.transport(spec).connect()
+        assert caught.value.step in ("resolve", "connect")
+        return caught.value.nobody_listens
+
+    for address in ("127.0.0.1", "localhost"):
+        assert nobody_listens(sshd.spec(name="refuses", address=address, port=free_port(), transport=client))
+    # What merely speaks of it says nothing of the host.
+    assert not nobody_listens(
+        sshd.spec(name="refused", address="connection-refused.invalid", transport=client)
+    )
+    assert not nobody_listens(Spec("gpu1", address="gpu1", ssh_config=config, transport=client))
 
 
 def test_a_revoked_host_key_is_refused(client: str, sshd: Sshd, connections: Connections) -> None:
