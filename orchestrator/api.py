@@ -34,7 +34,7 @@ from orchestrator.model import Measurement
 from orchestrator.plan import Plan, make_plan
 from orchestrator.rendering import Catalogue
 from orchestrator.run.ending import Outcome
-from orchestrator.run.observer import HostView
+from orchestrator.run.observer import HostView, Silent
 from orchestrator.run.start import carry_out, prepare
 from orchestrator.sweep import Sweep, load_sweep
 
@@ -148,10 +148,10 @@ class Run:
     ) -> None:
         self.archive = archive
         self._arrived: queue.SimpleQueue[Measurement | None] = queue.SimpleQueue()
-        self._on_measurement, self._on_host = on_measurement, on_host
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
         self._leave = threading.Event()
+        self._teller = _Teller(self._arrived, self._leave, on_measurement, on_host)
         self._prepared = prepare(plan, archive, environ=os.environ, argv=sys.argv)
         self.run_id: str = self._prepared.run.run_id
         """The run's id in the archive."""
@@ -194,7 +194,7 @@ class Run:
         try:
             with Connections(environ=os.environ) as connections:
                 self._outcome = carry_out(
-                    self._prepared, open_transport=connections.transport, observer=_Teller(self)
+                    self._prepared, open_transport=connections.transport, observer=self._teller
                 )
         except _Left:
             self._error = UsageError(
@@ -210,33 +210,36 @@ class _Left(Exception):
     """The user has left the run."""
 
 
-class _Teller:
+class _Teller(Silent):
     """Hands what the coordinator tells to the run's user, and leaves when asked to."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def begin(self, run_id: str, expected: int) -> None:
-        """Nothing to tell."""
+    def __init__(
+        self,
+        arrived: queue.SimpleQueue[Measurement | None],
+        leave: threading.Event,
+        on_measurement: Callable[[Measurement], None] | None,
+        on_host: Callable[[HostView], None] | None,
+    ) -> None:
+        self._arrived = arrived
+        self._leave = leave
+        self._on_measurement = on_measurement
+        self._on_host = on_host
 
     def host_changed(self, view: HostView) -> None:
-        if self._run._on_host is not None:
-            self._run._on_host(view)
+        """Told to the callback."""
+        if self._on_host is not None:
+            self._on_host(view)
 
     def measured(self, measurement: Measurement) -> None:
-        if self._run._on_measurement is not None:
-            self._run._on_measurement(measurement)
-        self._run._arrived.put(measurement)
+        """Told to the callback first, then to who iterates."""
+        if self._on_measurement is not None:
+            self._on_measurement(measurement)
+        self._arrived.put(measurement)
 
     def tick(self, fold: Fold, expected: int) -> None:
-        if self._run._leave.is_set():
+        """The moment at which a run can be left."""
+        if self._leave.is_set():
             raise _Left
-
-    def interrupted(self, unlaunched: Sequence[str]) -> None:
-        """Ignored: whoever interrupts a program of his own knows."""
-
-    def end(self) -> None:
-        """Nothing to tell."""
 
 
 def report(
@@ -251,12 +254,16 @@ def report(
 
 
 def compare(
-    a: str, b: str = "latest", *, archive: str | Path | storage.Archive = "archive", **options: Any
+    a: str,
+    b: str = "latest",
+    *,
+    archive: str | Path | storage.Archive = "archive",
+    threshold: float | None = None,
 ) -> Comparison:
-    """What changed from run `a` to run `b`; see `orchestrator.compare.compare` for the options."""
+    """What changed from run `a` to run `b`. `threshold` is the least change of interest, as a fraction."""
     from orchestrator.compare import compare as compare_runs
 
-    return compare_runs(_kept(archive), a, b, **options)
+    return compare_runs(_kept(archive), a, b, threshold=threshold)
 
 
 def _several(names: str | Sequence[str]) -> tuple[str, ...]:

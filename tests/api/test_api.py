@@ -38,12 +38,17 @@ def test_measurements_arrive_one_by_one_and_come_back_as_frames(desk: Path) -> N
     hosts = farbench.load_inventory("hosts.yaml")
     sweep = farbench.load_sweep("sweep.yaml", sets=["i=[1, 2, 3]"])
     assert [c.params["i"] for c in farbench.plan(sweep, hosts).cases] == [1, 2, 3]
-    with farbench.run(sweep, hosts, hosts="local", on_measurement=lambda m: heard.append(m.case_id)) as run:
+    states: list[str] = []
+    with farbench.run(
+        sweep, hosts, hosts="local",
+        on_measurement=lambda m: heard.append(m.case_id), on_host=lambda view: states.append(view.phase),
+    ) as run:  # fmt: skip
         seen = list(run)
         assert sorted(m.params["i"] for m in seen) == [1, 2, 3]
         assert run.outcome.state == "finished"
         assert run.outcome.counts == {"ok": 3}
     assert heard == [m.case_id for m in seen]
+    assert states[-1] == "ok"
     assert list(run) == []
 
     results = farbench.Archive("archive").results()
@@ -57,8 +62,11 @@ def test_measurements_arrive_one_by_one_and_come_back_as_frames(desk: Path) -> N
 
     again = farbench.run(sweep, hosts)
     assert again.outcome.counts == {"ok": 3}
-    comparison = farbench.compare(run.run_id, again.run_id)
+    comparison = farbench.compare(run.run_id, again.run_id, threshold=0.02)
     assert len(comparison.pairs) == 3
+    assert comparison.threshold == 0.02
+    with pytest.raises(TypeError, match="treshold"):
+        farbench.compare(run.run_id, treshold=0.02)  # type: ignore[call-arg]
 
 
 def test_leaving_early_detaches(desk: Path) -> None:
