@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -15,6 +16,9 @@ from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
 from orchestrator.errors import EXIT_NO_HOST
 from orchestrator.wording import visible
+
+if TYPE_CHECKING:
+    from orchestrator.run.inspect import HostReport
 
 MODULES = ("torch", "flashinfer", "sgl_kernel", "numpy")
 
@@ -56,7 +60,7 @@ def hosts(
     return 0 if offline or any(found.error is None for found in reports.values()) else EXIT_NO_HOST
 
 
-def _print_hosts(reports: dict[str, Any]) -> None:
+def _print_hosts(reports: Mapping[str, HostReport]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("host", "address", "state", "devices", "agent python", "libraries", "tags"):
         table.add_column(column, overflow="fold")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
 from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.archive import Archive
+    from orchestrator.archive.prune import Rules
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +90,7 @@ def runs(
     _list(kept, names or [], tag or [], as_json=as_json)
 
 
-def _list(kept: Any, names: list[str], tags: list[str], *, as_json: bool) -> None:
+def _list(kept: Archive, names: list[str], tags: list[str], *, as_json: bool) -> None:
     from dataclasses import replace
 
     from orchestrator.report import list_runs, runs_table
@@ -108,7 +112,7 @@ def _list(kept: Any, names: list[str], tags: list[str], *, as_json: bool) -> Non
         say(f"there is no run in the archive {kept.name} yet")
 
 
-def _annotate(kept: Any, names: list[str], note: str | None, add: list[str], remove: list[str]) -> None:
+def _annotate(kept: Archive, names: list[str], note: str | None, add: list[str], remove: list[str]) -> None:
     from orchestrator.archive.notes import annotate
 
     if not names:
@@ -117,7 +121,7 @@ def _annotate(kept: Any, names: list[str], note: str | None, add: list[str], rem
         annotate(kept, run_id, note=note, add=add, remove=remove)
 
 
-def _prune(kept: Any, rules: Any, *, yes: bool, as_json: bool) -> None:
+def _prune(kept: Archive, rules: Rules, *, yes: bool, as_json: bool) -> None:
     from rich.text import Text
 
     from orchestrator.archive.prune import choose, remove
