@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_text, warn
-from orchestrator.cli.output import write_text
+from orchestrator.cli.console import warn
+from orchestrator.cli.output import deliver
 
 
 class Format(StrEnum):
@@ -38,16 +37,10 @@ def register(app: typer.Typer) -> None:
     app.command()(query)
 
 
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
-]
-
-
 def report(
     run: options.RunName = "latest",
     format: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.TABLE,
-    output: Output = None,
+    output: options.Output = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> None:
@@ -60,17 +53,11 @@ def report(
     Example: `farbench report latest --format html -o report.html`
     """
     from orchestrator.archive import Archive
-    from orchestrator.report import build, render, to_text
+    from orchestrator.report import build, render
 
     kept = Archive(archive)
     folder = kept.find(run)
-    content = render(build(kept, folder), "json" if as_json else format.value, folder)
-    if output is not None:
-        write_text(output, content if isinstance(content, str) else to_text(content))
-    elif isinstance(content, str):
-        print_text(content)
-    else:
-        out().print(content)
+    deliver(render(build(kept, folder), "json" if as_json else format.value, folder), output)
 
 
 def query(
@@ -79,7 +66,7 @@ def query(
         typer.Argument(metavar="SQL", help="A statement that reads, in DuckDB's SQL.", show_default=False),
     ],
     format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
-    output: Output = None,
+    output: options.Output = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> None:
@@ -94,8 +81,4 @@ def query(
     table = ask(Archive(archive), sql)
     for warning in table.warnings:
         warn(warning)
-    content = answer(table, "json" if as_json else format.value)
-    if output is not None:
-        write_text(output, content)
-    else:
-        print_text(content)
+    deliver(answer(table, "json" if as_json else format.value), output)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_text, say, warn
-from orchestrator.cli.output import write_text
+from orchestrator.cli.console import say, warn
+from orchestrator.cli.output import deliver
 from orchestrator.errors import EXIT_NOTHING, EXIT_OK, EXIT_REGRESSION
 
 
@@ -61,10 +60,7 @@ def compare(
     ] = None,
     fail_on: Annotated[FailOn, typer.Option("--fail-on", help="What to exit with 5 for.")] = FailOn.SLOWER,
     format: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TABLE,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
-    ] = None,
+    output: options.Output = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> int:
@@ -79,18 +75,11 @@ def compare(
     from orchestrator.archive import Archive
     from orchestrator.compare import compare as compared
     from orchestrator.compare import render
-    from orchestrator.report import to_text
 
     found = compared(Archive(archive), run_a, run_b, threshold=None if threshold is None else threshold / 100)
     for warning in found.warnings:
         warn(warning)
-    content = render(found, Format.JSON if as_json else format)
-    if output is not None:
-        write_text(output, content if isinstance(content, str) else to_text(content))
-    elif isinstance(content, str):
-        print_text(content)
-    else:
-        out().print(content)
+    deliver(render(found, Format.JSON if as_json else format), output)
     if not found.pairs:
         say("nothing could be compared")
         return EXIT_NOTHING
@@ -108,10 +97,7 @@ def history(
         str | None, typer.Option("--backend", metavar="BACKEND", help="Of this backend only.")
     ] = None,
     format: Annotated[HistoryFormat, typer.Option("--format", help="How to write it.")] = HistoryFormat.TABLE,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
-    ] = None,
+    output: options.Output = None,
     archive: options.ArchiveFolder = options.DEFAULT_ARCHIVE,
     as_json: options.Json = False,
 ) -> None:
@@ -123,23 +109,15 @@ def history(
     from orchestrator.compare import history as trend
     from orchestrator.compare import history_document, history_table
     from orchestrator.compare.json_ import document_text
-    from orchestrator.report import to_text
 
     found = trend(Archive(archive), case, backend=backend)
     for warning in found.warnings:
         warn(warning)
-    if format is HistoryFormat.HTML and not as_json:
+    if as_json or format is HistoryFormat.JSON:
+        deliver(document_text(history_document(found)), output)
+    elif format is HistoryFormat.HTML:
         from orchestrator.report.html import trends
 
-        content = trends.render(found, f"History of {case}")
-    elif as_json or format is HistoryFormat.JSON:
-        content = document_text(history_document(found))
-    elif output is None:
-        out().print(history_table(found))
-        return
+        deliver(trends.render(found, f"History of {case}"), output)
     else:
-        content = to_text(history_table(found))
-    if output is not None:
-        write_text(output, content)
-    else:
-        print_text(content)
+        deliver(history_table(found), output)

@@ -22,6 +22,10 @@ ArchiveFolder = Annotated[
         show_default=True,
     ),
 ]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write it there instead of to standard output."),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output; messages on standard error.")
 ]

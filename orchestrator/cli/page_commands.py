@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.console import print_json, print_text, say, warn
-from orchestrator.cli.output import write_text
+from orchestrator.cli.output import deliver
 from orchestrator.errors import EXIT_INCOMPLETE, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -35,12 +35,7 @@ def register(app: typer.Typer) -> None:
 
 def plot(
     run: options.RunName = "latest",
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="Write the SVG there instead of to standard output."
-        ),
-    ] = None,
+    output: options.Output = None,
     metric: Annotated[Metric, typer.Option("--metric", help="What is plotted against M.")] = Metric.TIME,
     only: Annotated[
         str | None,
@@ -62,11 +57,7 @@ def plot(
     from orchestrator.report.plot import to_svg
 
     kept = Archive(archive)
-    svg = to_svg(build(kept, kept.find(run)), metric.value, only=only)
-    if output is None:
-        print_text(svg)
-    else:
-        write_text(output, svg)
+    deliver(to_svg(build(kept, kept.find(run)), metric.value, only=only), output)
 
 
 def repro(

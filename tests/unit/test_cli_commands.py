@@ -6,8 +6,10 @@ import importlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app as application
 from orchestrator.cli.app import MODULES, make_app
+from orchestrator.cli.console import out
 from orchestrator.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,3 +116,40 @@ def test_a_bug_that_comes_while_an_interrupt_is_handled_is_a_bug(
     told = capsys.readouterr().err
     assert "ZeroDivisionError" in told
     assert "This is a bug in farbench" in told
+
+
+@pytest.fixture
+def as_wide_as_a_file(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("COLUMNS", "160")
+    out.cache_clear()
+    yield
+    out.cache_clear()
+
+
+@pytest.mark.usefixtures("as_wide_as_a_file")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report"], ["report", "--format", "markdown"], ["report", "--json"], ["query", "select label from results"],
+        ["query", "select label from results", "--format", "csv"], ["history", "n=100"], ["history", "n=100", "--json"],
+        ["plot"], ["compare", "history"], ["compare", "history", "--json"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_is_written_to_a_file_is_what_would_be_printed(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = shutil.copytree(ROOT / "tests" / "exchange" / "data" / "archive-v1", tmp_path / "archive")
+    monkeypatch.setenv("FARBENCH_ARCHIVE", str(archive))
+    shown = application.run(command)
+    printed = capsys.readouterr().out
+    assert printed.strip()
+    target = tmp_path / "new" / "file"
+    assert application.run([*command, "-o", str(target)]) == shown
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"wrote {target}\n" in told.err
+    written = target.read_text(encoding="utf-8")
+    assert [line.rstrip() for line in written.splitlines()] == [
+        line.rstrip() for line in printed.splitlines()
+    ]
