@@ -35,6 +35,7 @@ def document(
 ) -> dict[str, Any]:
     """The content of `run.json` as a run begins."""
     described = plan.sweep.to_json()
+    backends = {case.case_id: len(plan.backends_of(case)) for case in plan.cases}
     return {
         "schema_version": 1,
         "run_id": run_id,
@@ -56,7 +57,7 @@ def document(
             "baselines": {part.payload: part.baseline for part in plan.parts},
             "placements": _placements(plan),
             "expected": known_beforehand(
-                plan.sweep.placement, sum(plan.measurements(host.name) for host in plan.hosts)
+                plan.sweep.placement, sum(backends[placement.case_id] for placement in plan.placements)
             ),
         },
         "hosts": {host.name: {} for host in plan.hosts},

@@ -63,6 +63,8 @@ def test_an_open_run_is_completed_before_what_failed_is_tried_again(desk: Desk, 
     assert again["counts"] == {"crashed": 1}
     (result,) = desk.results(again["run_id"])
     assert result["params"]["i"] == 1
+    whole, part = desk.json("query", "select expected from runs order by resumes nulls first")["rows"]
+    assert (whole["expected"], part["expected"]) == (3, 1)
 
 
 def test_workers_that_do_not_end_and_children_that_left(desk: Desk, host: Sshd) -> None:
