@@ -137,13 +137,17 @@ def objection_to_reported(found: Any, asked: Mapping[str, Any]) -> Optional[str]
 
 
 def compared_value(call: Call, output: Any) -> Any:
-    """What of an output is held against the reference: None when there is no array in it."""
-    return call.value(output) if call.value is not None else next(arrays.leaves(output), None)
+    """What of an output is held against the reference: None when there is no array in it, for then `value` would do the
+    work that is to be timed (of a lazy or asynchronous object)."""
+    output = arrays.whole(output)
+    first = next(arrays.leaves(output), None)
+    return first if call.value is None or first is None else arrays.whole(call.value(output))
 
 
 def compare(output: Any, reference: Any) -> Comparison:
     """Compare arrays or tensors of one shape, in float64, slice by slice. Raises ValueError when shapes differ, the
     reference is no array, or not finite."""
+    reference = arrays.whole(reference)
     if not (arrays.is_tensor(reference) or arrays.is_array(reference)):
         raise ValueError(
             "the reference is {}: it must be an array or a tensor".format(type(reference).__name__)

@@ -22,8 +22,10 @@ def is_array(value: Any) -> bool:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Every array and tensor in a nest of tuples, lists and dicts."""
-    if is_tensor(value) or is_array(value):
+    """Every array and tensor in a nest of tuples, lists and dicts; of a sparse tensor those that it consists of."""
+    if is_tensor(value):
+        yield from _parts(value)
+    elif is_array(value):
         yield value
     elif isinstance(value, (tuple, list)):
         for item in value:
@@ -31,6 +33,31 @@ def leaves(value: Any) -> Iterator[Any]:
     elif isinstance(value, dict):
         for item in value.values():
             yield from leaves(item)
+
+
+def _parts(tensor: Any) -> Iterator[Any]:
+    import torch
+
+    if tensor.layout == torch.strided:
+        yield tensor
+    elif tensor.layout == torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())
+    elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
+
+
+def holds_modules(value: Any) -> bool:
+    """Whether a nest has a torch module in it, whose weights nobody sees from outside."""
+    torch = sys.modules.get("torch")
+    if torch is None or is_tensor(value):
+        return False
+    if isinstance(value, (tuple, list)):
+        return any(map(holds_modules, value))
+    if isinstance(value, dict):
+        return any(map(holds_modules, value.values()))
+    return isinstance(value, torch.nn.Module)
 
 
 def convert(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -47,16 +74,54 @@ def convert(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def clone(value: Any) -> Any:
-    """A copy in memory of its own that keeps every shape and stride (a transposed view stays one)."""
+    """A copy in memory of its own that keeps every shape and stride: a transposed view stays one, a slice of a larger array
+    keeps its gaps, an expanded one its repetitions."""
     return convert(value, _clone_leaf)
 
 
 def _clone_leaf(leaf: Any) -> Any:
-    if is_tensor(leaf):
-        import torch
+    return _clone_tensor(leaf) if is_tensor(leaf) else _clone_array(leaf)
 
-        return leaf.clone(memory_format=torch.preserve_format)
-    return leaf.copy(order="K")
+
+def _clone_tensor(leaf: Any) -> Any:
+    import torch
+
+    source = leaf.detach()
+    if leaf.layout != torch.strided:
+        copy = source.clone()
+    elif _is_dense(leaf.shape, leaf.stride(), 1) or leaf.is_conj() or leaf.is_neg() or not leaf.numel():
+        copy = source.clone(memory_format=torch.preserve_format)
+    else:
+        copy = _flat(source).clone().as_strided(leaf.shape, leaf.stride(), 0)
+    return copy.requires_grad_() if leaf.requires_grad else copy
+
+
+def _clone_array(leaf: Any) -> Any:
+    if _is_dense(leaf.shape, leaf.strides, leaf.itemsize) or leaf.dtype.hasobject or not leaf.size:
+        return leaf.copy(order="K")
+    import ctypes
+
+    import numpy as np
+
+    _, low, high = _span(leaf)
+    raw = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low)).copy()
+    offset = int(leaf.__array_interface__["data"][0]) - low
+    return np.ndarray(leaf.shape, leaf.dtype, raw, offset, leaf.strides)
+
+
+def _is_dense(shape: Any, strides: Any, unit: int) -> bool:
+    """Whether every element has a place of its own and none is left empty between them."""
+    expected = unit
+    for stride, length in sorted((stride, length) for stride, length in zip(strides, shape) if length > 1):
+        if stride != expected:
+            return False
+        expected *= length
+    return True
+
+
+def span_bytes(value: Any) -> int:
+    """Bytes that a `clone` of the nest takes, gaps included."""
+    return sum(end - start for _, start, end in map(_span, leaves(value)))
 
 
 def nbytes(value: Any) -> int:
@@ -124,17 +189,33 @@ def is_number(leaf: Any) -> bool:
 
 
 def zero(leaf: Any) -> None:
-    """Fill one array with zeros."""
+    """Fill one array with zeros, and leave no trace of that but the zeros (a tensor counts its changes)."""
     if is_tensor(leaf):
         import torch
 
-        with torch.no_grad():
-            if leaf.element_size() == 1:
-                leaf.view(torch.uint8).zero_()
-            else:
-                leaf.zero_()
+        flat = _flat(leaf.data)
+        (flat.view(torch.uint8) if leaf.element_size() == 1 else flat).zero_()
     else:
         leaf.fill(0)
+
+
+def spoil(leaf: Any) -> None:
+    """`poison` one array, and leave no trace of that either."""
+    poison(leaf.data if is_tensor(leaf) else leaf)
+
+
+def refill(leaf: Any, original: Any) -> None:
+    """Give one array of a clone its first content again."""
+    if is_tensor(leaf):
+        _flat(leaf.data).copy_(_flat(original.data))
+    else:
+        leaf[...] = original
+
+
+def _flat(tensor: Any) -> Any:
+    """The memory of a tensor from its first element to its last one."""
+    span = 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.as_strided((span if tensor.numel() else 0,), (1,), tensor.storage_offset())
 
 
 def poison(value: Any) -> None:
@@ -210,6 +291,19 @@ def _real(value: Any) -> Any:
 def count(value: Any) -> int:
     """How many elements it has."""
     return int(value.numel()) if is_tensor(value) else int(value.size)
+
+
+def whole(value: Any) -> Any:
+    """A number as an array without dimensions; anything else as it is."""
+    numpy = sys.modules.get("numpy")
+    scalar = isinstance(value, (int, float, complex)) or (
+        numpy is not None and isinstance(value, numpy.generic)
+    )
+    if not scalar:
+        return value
+    import numpy as np
+
+    return np.asarray(value)
 
 
 def sizes(value: Any) -> List[int]:

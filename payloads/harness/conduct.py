@@ -5,13 +5,14 @@
 - It leaves its inputs alone, or brings `Call.restore`: else the second call has other work than the first.
 - Its output lies in memory of its own.
 - It reads the inputs that it is handed: a call that reads arrays of its own finds them in the cache, however large the
-  ring is. Handed the same memory with all numbers zero, it must not give the same output.
+  ring is. Handed the same memory with all numbers zero (and then NaN), or those of one large array, it must not give the
+  same output.
 - It still does all of that after it was timed (`trial.recheck`).
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import arrays, cuda, environment
 from .declare import Call
@@ -27,15 +28,27 @@ CHANGES_INPUTS = (
 )
 IN_INPUTS = "the output lies in the memory of the inputs: write to `out`, or give Call.restore"
 DEAF = (
-    "the call does not read the inputs that it is handed: "
+    "the call does not read {} that it is handed: "
     "use run's arguments, and nothing that it closed over or kept of an earlier call"
 )
+
+# An array that is such a part of the inputs is looked at alone: whether it is cold matters.
+LARGE_SHARE = 0.25
+
+
+class Silence(NamedTuple):
+    """Arrays of a copy of the inputs, each with its original, that say nothing for a call; `bits`: other numbers than zero
+    are safe to put there, too."""
+
+    what: str
+    arrays: List[Tuple[Any, Any]]
+    bits: bool
 
 
 def copy_of_inputs(call: Call, on_gpu: bool, gang: Gang) -> Any:
     """A copy to hold the inputs against afterwards; None where there is nothing to hold, or no room for it. Ranks of a
     gang have none: all of them must make the same calls."""
-    size = arrays.nbytes(call.inputs)
+    size = arrays.span_bytes(call.inputs)
     if call.restore is not None or size == 0 or gang.size > 1:
         return None
     if on_gpu:
@@ -56,12 +69,19 @@ def objection(call: Call, output: Any, before: Any) -> Optional[str]:
     return None
 
 
-def blank(inputs: Any) -> bool:
-    """Make all numbers of a copy of inputs zero; whether there were any. Whole numbers of 32 and 64 bits are left: they
-    are indices, offsets and lengths as a rule, and a kernel may go astray by wrong ones."""
-    blanked = False
-    for leaf in arrays.leaves(inputs):
-        if arrays.is_number(leaf):
-            arrays.zero(leaf)
-            blanked = True
-    return blanked
+def silences(inputs: Any, originals: Any, on_gpu: bool) -> List[Silence]:
+    """What to try: all numbers of the copy `inputs`, then each large array of them alone.
+
+    Whole numbers of 32 and 64 bits are indices, offsets and lengths as a rule, and a kernel may go astray by wrong ones:
+    they count only where there is nothing else, and on a CPU, where zero is a fair index."""
+    pairs = list(zip(arrays.leaves(inputs), arrays.leaves(originals)))
+    numbers = [pair for pair in pairs if arrays.is_number(pair[0])]
+    if not numbers:
+        return [Silence("the inputs", pairs, False)] if pairs and not on_gpu else []
+    found = [Silence("the inputs", numbers, True)]
+    total = arrays.nbytes([original for _, original in pairs])
+    for number, pair in enumerate(pairs):
+        if len(pairs) > 1 and arrays.is_number(pair[0]) and arrays.nbytes(pair[1]) >= LARGE_SHARE * total:
+            shape = "×".join(map(str, arrays.sizes(pair[1])))
+            found.append(Silence("array {} of the inputs ({})".format(number + 1, shape), [pair], True))
+    return found

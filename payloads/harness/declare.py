@@ -67,8 +67,9 @@ class Call:
     none; `inspect(output)` may add an objection of its own, or None, and facts for `extra`.
     `flops` and `bytes_moved` are of one call; `precision` ("bf16", "fp8", "nvfp4") picks the peak to compare with.
     `tune()` runs once, untimed, before anything else; `describe()` afterwards adds to `extra` (a tactic, say).
-    `metrics(median_us)` gives figures of its own. `restore(inputs)` makes inputs anew for a call that overwrites them;
-    called again without it, such a call must do the same work. `captured()` runs after calls were captured in a graph and
+    `metrics(median_us)` gives figures of its own. `restore(inputs)` makes inputs anew for a call that overwrites them:
+    it runs before each sample, outside of its time; `repeatable` says that it need not, since the call does the same work on
+    what it left (an average in place, say). `captured()` runs after calls were captured in a graph and
     before its replay, for libraries that have to be told: what a replay then does is not what eager calls do.
     """
 
@@ -90,8 +91,14 @@ class Call:
     describe: Optional[Callable[[], Dict[str, Any]]] = None
     metrics: Optional[Callable[[float], Dict[str, float]]] = None
     restore: Optional[Callable[[Any], None]] = None
+    repeatable: bool = False
     captured: Optional[Callable[[], None]] = None
     extra: Dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def renewed(self) -> bool:
+        """Whether every timed call needs its inputs restored before."""
+        return self.restore is not None and not self.repeatable
 
 
 @dataclass

@@ -60,6 +60,7 @@ class CaseRun:
         if backends:
             self._measure_all(backends)
         self._device.release_memory()
+        self._process.over()
         return self._healthy
 
     def _admit(self, name: str) -> Optional[Backend]:
@@ -84,6 +85,7 @@ class CaseRun:
             for backend in backends:
                 self._fail(backend, error)
             return
+        self._process.prepared()
         ready: List[Trial] = []
         for backend in backends:
             trial = self._try_alone(backend, problem)

@@ -28,6 +28,8 @@ MAX_SETS = 4096
 EVICTED_SETS = 1024
 # A cache that is read through in turns has nothing left of what came before, once that is this much larger than it.
 CPU_CACHE_SIZES_AT_LEAST = 1.25
+# A call that moves so many times the bytes that it was handed reads something else.
+UNSEEN = 2.0
 
 
 @dataclass
@@ -56,6 +58,14 @@ class Ring:
             del self.sets[max(1, count) :]
             self.position = 0
             self.evict = True
+
+    def renew(self, call: Call, count: Optional[int] = None) -> None:
+        """Restore the inputs of the next `count` sets (None: of all) of a call that overwrites them. All of them, one after
+        another, are as cold afterwards as a pass over the ring makes them."""
+        if call.renewed and call.restore is not None:
+            sets = len(self.sets)
+            for number in range(sets if count is None else min(count, sets)):
+                call.restore(self.sets[(self.position + number) % sets][0])
 
     def next(self) -> Tuple[Any, Any]:
         """The set whose turn it is."""
@@ -86,10 +96,22 @@ def cold(call: Call, device: Device, output: Any) -> Ring:
     else:
         target = CPU_CACHE_SIZES * environment.last_level_cache_bytes()
         available = int(environment.available_memory_bytes() * CPU_MEMORY_SHARE)
-    set_bytes = arrays.nbytes(call.inputs) + arrays.nbytes(output)
+    if arrays.holds_modules(call.inputs):
+        return Ring(hot(call).sets, "hot", "not cold: weights of a module among the inputs cannot be rotated")
+    used = arrays.nbytes(call.inputs) + arrays.nbytes(output)
+    moved = call.bytes_moved
+    if moved is not None and moved > UNSEEN * used:
+        why = "not cold: the call moves {:.3g} MB, but its inputs and output are of {:.3g} MB".format(
+            moved / 1e6, used / 1e6
+        )
+        return Ring(hot(call).sets, "hot", why)
     # A call may read but a part of its inputs (few of many experts): the rest evicts nothing.
-    touched = set_bytes if call.bytes_moved is None else min(set_bytes, math.ceil(call.bytes_moved))
-    return cold_ring(call, set_bytes, target, available, touched, can_evict=on_gpu)
+    touched = used if moved is None else min(used, math.ceil(moved))
+    set_bytes = arrays.span_bytes(call.inputs) + arrays.nbytes(output)
+    made = cold_ring(call, set_bytes, target, available, touched, can_evict=on_gpu)
+    if made.cache == "cold" and len(made.sets) == 1 and moved is None:
+        made.evict = True  # it may read but a part of so much, and find that in the cache
+    return made
 
 
 def cold_ring(
@@ -124,4 +146,8 @@ def cold_ring(
             ),
         )
     sets = hot(call).sets + [(arrays.clone(call.inputs), make_out(call)) for _ in range(count - 1)]
+    if count > 1 and arrays.overlap(sets[0][1], sets[1][1]):
+        raise ValueError(
+            "make_out gave the same memory twice: each call of it must make an output of its own"
+        )
     return Ring(sets, "cold", evict=evict)

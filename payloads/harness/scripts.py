@@ -9,7 +9,7 @@ import os
 import runpy
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import failures
+from . import failures, settings
 from .declare import Payload
 
 _waiting: Optional[List[Payload]] = None
@@ -30,12 +30,15 @@ class Scripts:
         self._folder = os.path.dirname(os.path.abspath(own))
         self._own = os.path.basename(own)
         self._payloads = {self._own: payload}
+        self._settings = settings.Apart(self._own)
 
     def payload_of(self, message: Mapping[str, Any]) -> Payload:
         """The payload of an agent's message. Raises whatever its script raises when it is loaded."""
         name = os.path.basename(str(message.get("script") or self._own))
         if name not in self._payloads:
-            self._payloads[name] = _load(os.path.join(self._folder, name))
+            path = os.path.join(self._folder, name)
+            self._payloads[name] = self._settings.load(name, lambda: _load(path))
+        self._settings.enter(name)
         return self._payloads[name]
 
 

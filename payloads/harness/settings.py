@@ -6,6 +6,7 @@ computed under the settings that the case began with.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from contextlib import contextmanager
@@ -24,15 +25,34 @@ _TORCH_FLAGS = (
     ("backends.cudnn", "benchmark"),
     ("backends.cudnn", "deterministic"),
     ("backends.cudnn", "enabled"),
+    ("backends.mkldnn", "enabled"),
+)
+
+# (name, what reads it, the name of what sets it beside that)
+_TORCH_SWITCHES = (
+    ("flash attention", "backends.cuda.flash_sdp_enabled", "enable_flash_sdp"),
+    ("memory efficient attention", "backends.cuda.mem_efficient_sdp_enabled", "enable_mem_efficient_sdp"),
+    ("plain attention", "backends.cuda.math_sdp_enabled", "enable_math_sdp"),
+    ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "enable_cudnn_sdp"),
+    ("BLAS library", "backends.cuda.preferred_blas_library", "preferred_blas_library"),
+    ("linear algebra library", "backends.cuda.preferred_linalg_library", "preferred_linalg_library"),
 )
 
 
 class Settings:
-    """Keeps apart what the backends of one case set."""
+    """Keeps apart what the backends of one case set. What its `prepare` sets holds for all of them, until `over`."""
 
     def __init__(self) -> None:
-        self._base = _read()
+        self._before = self._base = _read()
         self._own: Dict[str, Dict[str, Any]] = {}
+
+    def prepared(self) -> None:
+        """The problem is made; from here on the case begins."""
+        self._base = _read()
+
+    def over(self) -> None:
+        """Set the process as it was before the case."""
+        _write(self._before)
 
     @contextmanager
     def of(self, backend: str) -> Iterator[None]:
@@ -61,6 +81,25 @@ class Settings:
         return {name: str(own[name]) for name, value in self._base.items() if own.get(name, value) != value}
 
 
+class Apart:
+    """Keeps apart what the scripts of one worker set as they are loaded: each one's holds in its own cases."""
+
+    def __init__(self, own: str) -> None:
+        """`own`: the script that is running, and has set what it sets."""
+        self._of = {own: _read()}
+
+    def load(self, script: str, load: Callable[[], Any]) -> Any:
+        """`load()` in a process that no other script has set."""
+        _write(_untouched)
+        found = load()
+        self._of[script] = _read()
+        return found
+
+    def enter(self, script: str) -> None:
+        """Set the process as this script left it."""
+        _write({**_untouched, **self._of[script]})
+
+
 def _read() -> Dict[str, Any]:
     found = {}
     for name, read, _ in _settings():
@@ -83,6 +122,10 @@ def _write(wanted: Dict[str, Any]) -> None:
 def _settings() -> List[_Setting]:
     """(name, how to read it, how to set it); only of what is imported already."""
     found: List[_Setting] = [("working directory", os.getcwd, os.chdir)]
+    if hasattr(os, "sched_getaffinity"):
+        found.append(
+            ("CPU affinity", lambda: os.sched_getaffinity(0), lambda value: os.sched_setaffinity(0, value))
+        )
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         found.append(("numpy errors", numpy.geterr, lambda value: numpy.seterr(**value)))
@@ -117,14 +160,53 @@ def _of_torch(torch: Any) -> List[_Setting]:
             lambda value: torch.set_default_device(None if value == "cpu" else value),
         ),
     ]
+    for name, read, write in _TORCH_SWITCHES:
+        owner, read = _at(torch, read)
+        if read is not None and hasattr(owner, write):
+            found.append(("torch " + name, read, getattr(owner, write)))
     for place, flag in _TORCH_FLAGS:
-        owner = torch
-        for part in place.split("."):
-            owner = getattr(owner, part, None)
+        _, owner = _at(torch, place)
         if owner is not None:
             found.append(("torch.{}.{}".format(place, flag), *_flag(owner, flag)))
     return found
 
 
+def _at(root: Any, path: str) -> Tuple[Any, Any]:
+    """(the owner of what lies at a dotted path, that itself); None where there is nothing."""
+    owner, value = None, root
+    for part in path.split("."):
+        owner, value = value, getattr(value, part, None)
+    return owner, value
+
+
 def _flag(owner: Any, flag: str) -> Tuple[Callable[[], Any], Callable[[Any], Any]]:
     return (lambda: getattr(owner, flag)), (lambda value: setattr(owner, flag, value))
+
+
+class _Watch:
+    """An importer that reads a library's settings as soon as it is imported, before anybody can have changed them."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Any:
+        """As `importlib.abc.MetaPathFinder.find_spec`."""
+        if name not in ("torch", "numpy"):
+            return None
+        at = sys.meta_path.index(cls)
+        del sys.meta_path[at]
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(at, cls)
+        if spec is not None and spec.loader is not None and name not in sys.modules:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                _untouched.update({**_read(), **_untouched})
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_untouched = _read()
+sys.meta_path.insert(0, _Watch)

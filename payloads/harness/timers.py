@@ -15,7 +15,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import cuda, stats
+from . import cuda, environment, stats
 from .declare import Call
 from .gang import SOLO, Gang
 from .kernel_trace import Span, Tracer
@@ -28,8 +28,7 @@ GRAPH_MAX_CALLS = 2048
 
 # One replay must stay short against a turn: a ring that takes longer is replaced by a shorter one, whose every pass finds
 # the cache evicted.
-GRAPH_LONGEST_MS = 10.0
-GRAPH_SHORT_MS = 5.0
+GRAPH_LONGEST_MS = 5.0
 
 # A device that idles lowers its clocks, and needs this long under load to raise them again.
 IDLE_MS = 5.0
@@ -67,10 +66,16 @@ class HostTimer(Timer):
         self._gang = gang
         first = self._sample(1)
         wanted_us = HOST_SAMPLE_US if gang.size == 1 else GANG_SAMPLE_US
-        self.calls_per_sample = gang.decide(max(1, min(10000, math.ceil(wanted_us / max(first, 0.01)))))
+        wanted = gang.decide(max(1, min(10000, math.ceil(wanted_us / max(first, 0.01)))))
+        if call.renewed:
+            wanted = len(ring.sets)  # all of them restored, then all used: cold ones are cold again
+        self.calls_per_sample = 1 if ring.evict else wanted
 
     def _sample(self, calls: int) -> float:
         run, ring = self._call.run, self._ring
+        ring.renew(self._call)
+        if ring.evict:
+            environment.evict_caches()
         sets = [ring.next() for _ in range(calls)]
         start = time.perf_counter_ns()
         for inputs, out in sets:
@@ -112,20 +117,30 @@ class GraphTimer(Timer):
         self._call = call
         self._gang = gang
         if flush is not None and estimate_us * len(ring.sets) > GRAPH_LONGEST_MS * 1000.0:
-            ring.shorten(int(GRAPH_SHORT_MS * 1000.0 / estimate_us))
-        self._before = flush if ring.evict else None
+            ring.shorten(int(GRAPH_LONGEST_MS * 1000.0 / estimate_us))
+        self._ring = ring
+        self._flush = flush if ring.evict else None
         self._sets = ring.sets
         sets = len(self._sets)
         wanted = math.ceil(GRAPH_SAMPLE_US / max(estimate_us, 0.5))
         if estimate_us < GRAPH_SAMPLE_US:
             wanted = max(wanted, GRAPH_MIN_CALLS)
-        # A second pass over a ring that needs its cache evicted would find it hot.
-        self._passes = 1 if ring.evict else max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
+        # A second pass would find a cache hot that needs evicting, and inputs used up that need restoring.
+        self._passes = (
+            1
+            if ring.evict or call.renewed
+            else max(1, min(math.ceil(wanted / sets), GRAPH_MAX_CALLS // sets))
+        )
         self.calls_per_sample = self._passes * sets
         self._graph = cuda.Graph(self._work)
         if call.captured is not None:
             call.captured()
         self._sample_us = gang.decide(stats.median(cuda.time_each(self._graph.replay, 3, self._before)))
+
+    def _before(self) -> None:
+        self._ring.renew(self._call)
+        if self._flush is not None:
+            self._flush()
 
     def _work(self) -> List[Any]:
         run = self._call.run
@@ -184,6 +199,7 @@ class EventsTimer(SingleCallTimer):
     name = "events"
 
     def _before(self) -> None:
+        self._ring.renew(self._call, 1)
         # Twice what issuing the call and its events takes on the host: the call is queued before the block ends.
         cuda.block(2 * self._issue_us + 30.0)
         if self._flush is not None:
@@ -217,15 +233,20 @@ class CuptiTimer(SingleCallTimer):
         self.tracer = tracer
         self._cost_us = estimate_us + 4 * issue_us + 100.0
 
+    def _before(self) -> None:
+        self._ring.renew(self._call, 1)
+        if self._flush is not None:
+            self._flush()
+
     def take(self, budget_ms: float) -> List[float]:
         """As `Timer.take`."""
         return [span.us for span in self.spans(budget_ms)]
 
     def spans(self, budget_ms: float) -> List[Span]:
         """As `take`, with what of each span was work."""
-        cuda.time_each(self._once, 3, self._flush)
+        cuda.time_each(self._once, 3, self._before)
         count = max(2, min(MAX_SAMPLES_A_TURN, int(budget_ms * 1000.0 / self._cost_us)))
-        return self.tracer.spans(self._once, self._gang.decide(count), self._issue_us, self._flush)
+        return self.tracer.spans(self._once, self._gang.decide(count), self._issue_us, self._before)
 
 
 def back_to_back(
@@ -240,6 +261,8 @@ def back_to_back(
     replay by another way, to hold it against. A sample is of at most 200 calls (the device's queue is not endless) and
     about 5 ms."""
     calls = max(1, min(200, max(GRAPH_MIN_CALLS, len(ring.sets)), int(5000.0 / max(estimate_us, 1.0))))
+    if call.renewed:
+        calls = min(calls, len(ring.sets))
     outputs: List[Any] = []
 
     def work() -> None:
@@ -249,6 +272,7 @@ def back_to_back(
             outputs.append(call.run(inputs, out))
 
     def before() -> None:
+        ring.renew(call)
         if ring.evict and flush is not None:
             flush()
         cuda.block(2 * issue_us * calls + 100.0)
@@ -267,6 +291,7 @@ def host_cost(
     """
     calls, totals, issues = 1, [], []
     for loop in range(loops + 1):
+        ring.renew(call, calls)
         sets = [ring.next() for _ in range(calls)]
         cuda.synchronize()
         start = time.perf_counter_ns()
@@ -277,6 +302,7 @@ def host_cost(
         total = (time.perf_counter_ns() - start) / 1000.0
         if loop == 0:
             calls = gang.decide(max(1, min(20, int(budget_us / max(total, 1.0)))))
+            calls = min(calls, len(ring.sets)) if call.renewed else calls
         else:
             totals.append(total / calls)
             issues.append((issued - start) / 1000.0 / calls)

@@ -15,6 +15,8 @@ from .gang import SOLO, Gang
 # A first call that takes this long has compiled, tuned or loaded something that later runs will find done.
 COLD_START_S = 1.0
 
+GPU_TIMERS = ("graph", "events", "cupti")
+
 
 @dataclass
 class Settings:
@@ -123,7 +125,7 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     trial.synchronize()
     result = _result(trial, output)
     if result is None:
-        return "the call returned no array: run(inputs, out) must return its output"
+        return "the call returned no array: run(inputs, out) must return its output, of numpy or torch, once it is computed"
     if not trial.on_gpu:
         result = arrays.clone(result)  # as it is now: a thread that still writes it is too late
     limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
@@ -153,20 +155,41 @@ def _result(trial: Trial, output: Any) -> Any:
 
 
 def _deafness(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
-    """Call with a copy of the inputs, and again when all of its numbers are zero: that cannot give the same output."""
+    """Call with a copy of the inputs, and again when numbers of it are gone: that cannot give the same output."""
+    trial.call.run(inputs, ring.make_out(trial.call))
+    for silence in conduct.silences(inputs, trial.call.inputs, trial.on_gpu):
+        if _indifferent(trial, inputs, silence, limits):
+            return conduct.DEAF.format(silence.what)
+    return None
+
+
+def _indifferent(trial: Trial, inputs: Any, silence: conduct.Silence, limits: accuracy.Limits) -> bool:
+    """Whether the output is right without those numbers. Zeros may be as good as they (are they finite?), NaN is not."""
+    try:
+        for leaf, _ in silence.arrays:
+            arrays.zero(leaf)
+        if not _is_right(trial, inputs, limits):
+            return False
+        if silence.bits:
+            for leaf, _ in silence.arrays:
+                arrays.spoil(leaf)
+            return _is_right(trial, inputs, limits)
+        return True
+    finally:
+        for leaf, original in silence.arrays:
+            arrays.refill(leaf, original)
+
+
+def _is_right(trial: Trial, inputs: Any, limits: accuracy.Limits) -> bool:
     out = ring.make_out(trial.call)
-    trial.call.run(inputs, out)
-    if not conduct.blank(inputs):
-        return None
     arrays.poison(out)
     try:
         result = _result(trial, trial.call.run(inputs, out))
         trial.synchronize()
-        same = accuracy.compare(result, trial.reference).objection(limits) is None
-    except Exception:  # noqa: BLE001 - zeros are not what it was made for; that it cares for them is the answer
+        return accuracy.compare(result, trial.reference).objection(limits) is None
+    except Exception:  # noqa: BLE001 - such inputs are not what it was made for; that it cares for them is the answer
         trial.synchronize()  # raises if the device is gone
-        return None
-    return conduct.DEAF if same else None
+        return False
 
 
 def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
@@ -202,6 +225,8 @@ def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
 def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:
     """Give a correct trial its ring and timer. `crossed` remembers which (backend, shape class) were cross-checked."""
     call = trial.call
+    if call.renewed and call.restore is not None:
+        call.restore(call.inputs)
     output = call.run(call.inputs, ring.make_out(call))
     trial.synchronize()
     rotation = ring.cold(call, trial.device, output) if settings.cache == "cold" else ring.hot(call)
@@ -214,6 +239,8 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
         del output
         gpu_timing.prepare(trial, settings, asked, crossed, rotation)
     else:
+        if settings.timer in GPU_TIMERS:
+            trial.notes.append("timer {} is for GPU work: measured by host".format(settings.timer))
         trial.timer = timers.HostTimer(call, rotation, trial.gang)
         if rotation.cache == "cold":
             hot = timers.HostTimer(call, ring.hot(call), trial.gang)

@@ -45,12 +45,15 @@ def judge(
     verdict = "valid"
     if samples < MIN_SAMPLES or rel_error is None:
         reasons.append("few_samples")
-    if rel_error is not None and rel_error > max(NOISY, NOISY_TARGETS * target_rel_error):
+    error = 0.0 if rel_error is None else rel_error
+    if (
+        error > max(NOISY, NOISY_TARGETS * target_rel_error)
+        or error > HOPELESS
+        or rounds_spread > ROUNDS_DIFFER
+    ):
         reasons.append("noisy")
-        if rel_error > HOPELESS:
-            verdict = "invalid"
-    elif rounds_spread > ROUNDS_DIFFER:
-        reasons.append("noisy")
+    if error > HOPELESS:
+        verdict = "invalid"
     if disagreement:
         reasons.append("timers_disagree")
     if reasons and verdict == "valid":

@@ -76,7 +76,7 @@ def serve(
         }
     )
     reporter = _AgentReporter(out)
-    crossed: Set[Any] = set()
+    crossed: Dict[str, Set[Any]] = {}
     served = scripts.Scripts(sys.argv[0], payload)
     targets = {"torch" in _modules(payload, cases): target}
     for line in iter(requests.readline, b""):
@@ -98,7 +98,7 @@ def _serve_case(
     message: Mapping[str, Any],
     targets: Dict[bool, device.Device],
     reporter: Reporter,
-    crossed: Set[Any],
+    crossed: Dict[str, Set[Any]],
 ) -> bool:
     """`targets`: the device with torch in use, and without; another payload may be the first to need torch."""
     item = message["case"]
@@ -115,7 +115,7 @@ def _serve_case(
         for record in scripts.refusals(error, item):
             reporter.measurement(record)
         return True
-    return CaseRun(payload, item, target, reporter, crossed).run()
+    return CaseRun(payload, item, target, reporter, crossed.setdefault(payload.name, set())).run()
 
 
 def _leave() -> None:

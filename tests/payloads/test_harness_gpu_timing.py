@@ -171,7 +171,7 @@ def with_cache(gpu, cache, elements, cold_us, hot_us):
 @pytest.mark.parametrize(
     ("elements", "cold_us", "sets"),
     [
-        (4, 9.0, 1024),  # 32 bytes: no ring of a bearable number of sets would fill five caches
+        (4, 4.0, 1024),  # 32 bytes: no ring of a bearable number of sets would fill five caches
         (128, 2500.0, 2),  # 1 kB, but a pass over all 321 sets would take 800 ms
     ],
 )

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 HARNESS = Path(__file__).resolve().parents[2] / "payloads"
 
@@ -25,7 +26,13 @@ payload = Payload({name!r}, prepare=lambda params, device: (params, device))
 def one(problem):
     params, device = problem
     import sys
-    return Reported(samples_us=(1.0,) * 8, extra={{"pid": os.getpid(), "torch": "torch" in sys.modules, "payload": {name!r}}})
+    torch = sys.modules.get("torch")
+    threads = torch and torch.get_num_threads()
+    return Reported(
+        samples_us=(1.0,) * 8,
+        extra={{"pid": os.getpid(), "torch": torch is not None, "payload": {name!r}, "threads": threads,
+               "dtype": torch and str(torch.get_default_dtype())}},
+    )
 
 
 if __name__ == "__main__":
@@ -33,13 +40,17 @@ if __name__ == "__main__":
 """
 
 
+SETS = "import torch\ntorch.set_num_threads(1)\ntorch.set_default_dtype(torch.float64)"
+
+
 @pytest.fixture
-def talk(tmp_path: Path):
+def talk(tmp_path: Path, request: pytest.FixtureRequest):
     """Start the script `first`, and ask about cases of any script."""
     for name, libraries, body in (
-        ("first", "()", ""),
+        ("first", "()", getattr(request, "param", "")),
         ("second", '(Library("torch"),)', ""),
         ("broken", "()", "raise ValueError('told to')"),
+        ("sets", '(Library("torch"),)', SETS),
     ):
         text = SCRIPT.format(name=name, libraries=libraries, body=body)
         (tmp_path / f"{name}.py").write_text(text)
@@ -89,6 +100,22 @@ def test_cases_of_several_scripts_are_measured_in_one_process(talk) -> None:
     assert [r["extra"]["payload"] for r in (own, other, again)] == ["first", "second", "first"]
     assert own["extra"]["torch"] is False
     assert other["extra"]["torch"] is True
+
+
+@pytest.mark.parametrize("talk", ["", SETS], indirect=True, ids=["plain", "sets too"])
+def test_what_a_script_sets_as_it_is_loaded_holds_in_its_own_cases_only(talk, request) -> None:
+    sets_too = request.node.callspec.id == "sets too"
+    (own,) = talk("first")
+    (sets,) = talk("sets")
+    (other,) = talk("second")
+    (again,) = talk("first")
+    (sets_again,) = talk("sets")
+    changed = {"threads": 1, "dtype": "torch.float64"}
+    for record in (sets, sets_again, *((own, again) if sets_too else ())):
+        assert {name: record["extra"][name] for name in changed} == changed
+    assert other["extra"]["dtype"] == "torch.float32"
+    assert other["extra"]["threads"] == torch.get_num_threads()
+    assert again["extra"]["threads"] == (1 if sets_too else torch.get_num_threads())
 
 
 def test_a_script_that_does_not_load_costs_only_its_own_cases(talk) -> None:
