@@ -68,6 +68,16 @@ def test_the_controller_never_imports_gpu_libraries(path: Path) -> None:
     assert not {n.split(".")[0] for n in imports(path)} & {"torch", "flashinfer", "sgl_kernel"}
 
 
+def test_duckdb_is_opened_in_one_place_which_lets_it_download_nothing() -> None:
+    openers = [
+        path.relative_to(PACKAGE).as_posix()
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "duckdb.connect"
+    ]
+    assert openers == ["archive/duck.py"]
+
+
 @pytest.mark.parametrize("folder", ["orchestrator/agent", "payloads/harness"])
 def test_host_code_imports_nothing_of_the_package(folder: str) -> None:
     files = sorted((ROOT / folder).glob("*.py"))

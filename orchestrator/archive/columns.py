@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.archive import duck
 from orchestrator.errors import ArchiveUnwritable
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ COLUMNS = {
 """Name and DuckDB type of each column of `results.parquet`, in order. Times are UTC."""
 
 LARGE_BYTES = 4 * 1024 * 1024
-_APART = "import duckdb, sys; c = duckdb.connect(':memory:'); c.execute('SET threads = 1'); c.execute(sys.stdin.read())"
 _SMALLEST_OBJECT_LIMIT = 16 * 1024 * 1024
 
 
@@ -84,7 +83,9 @@ def write_parquet(jsonl: Path, parquet: Path, longest_line: int = 0) -> None:
         "(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 4096, USE_TMP_FILE false)"
     )
     problem = (
-        _copied(copy) if jsonl.stat().st_size < LARGE_BYTES or not sys.executable else _copied_apart(copy)
+        _copied(copy)
+        if jsonl.stat().st_size < LARGE_BYTES or not sys.executable
+        else duck.execute_apart(copy)
     )
     if problem is not None:
         raise ArchiveUnwritable(f"{parquet} could not be written from {jsonl}: {problem}")
@@ -98,19 +99,13 @@ def warm_up() -> None:
     """Load and start DuckDB ahead of the next `write_parquet`, which it would take longer than the writing."""
     with _warming:
         if not _warm:
-            _warm.append(_connect())
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    return duckdb.connect(":memory:", config={"threads": 1})
+            _warm.append(duck.connect(threads=1))
 
 
 def _copied(copy: str) -> str | None:
     """Carry the statement out; what went wrong, if anything."""
     with _warming:
-        connection = _warm.pop() if _warm else _connect()
+        connection = _warm.pop() if _warm else duck.connect(threads=1)
     import duckdb
 
     try:
@@ -119,11 +114,3 @@ def _copied(copy: str) -> str | None:
     except duckdb.Error as error:
         return str(error)
     return None
-
-
-def _copied_apart(copy: str) -> str | None:
-    """The same in a process of its own: DuckDB takes a hundred megabytes for large files, and gives few of them back."""
-    done = subprocess.run(
-        [sys.executable, "-c", _APART], input=copy, capture_output=True, text=True, check=False
-    )
-    return None if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]

@@ -16,15 +16,9 @@ from urllib.parse import urlsplit
 
 import duckdb
 
+from orchestrator.archive import duck
 from orchestrator.archive.columns import text
 from orchestrator.errors import ArchiveError, FarbenchError
-
-CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-}
-"""How a connection that reads an archive is opened: nothing is downloaded, and no variable of ours is a table."""
 
 AT_ONCE = 16
 """Objects that are asked for at a time: it is the way there and back that takes long, not the bytes."""
@@ -109,7 +103,7 @@ class Objects:
 
     @contextmanager
     def _connection(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        with duckdb.connect(":memory:", config=CONFIG) as connection:
+        with duck.connect() as connection:
             self.prepare(connection)
             try:
                 yield connection

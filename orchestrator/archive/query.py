@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from orchestrator.archive import columns
-from orchestrator.archive.objects import CONFIG, gist
+from orchestrator.archive import columns, duck
+from orchestrator.archive.objects import gist
 from orchestrator.archive.sources import Sources, collect
 from orchestrator.archive.store import Archive
 from orchestrator.errors import UsageError
@@ -106,7 +106,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, warnings: list[str]) -> Table:
 
 
 def _answer(sources: Sources, sql: str, take: Callable[[duckdb.DuckDBPyConnection, list[str]], T]) -> T:
-    with duckdb.connect(":memory:", config=CONFIG) as connection:
+    with duck.connect() as connection:
         sources.archive.prepare(connection)
         _define_views(connection, sources)
         _forbid_writing(connection, sources)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import duckdb
 
-from orchestrator.archive import columns, footers
+from orchestrator.archive import columns, duck, footers
 from orchestrator.archive.document import RunDocument, read_document, read_outline
 from orchestrator.archive.journals import fold_run, read_measurements, read_results
 from orchestrator.archive.notes import read_notes
@@ -43,7 +43,7 @@ class Sources:
     def leave_out_damaged(self) -> bool:
         """Read every Parquet file to its end, and the lines in place of those that cannot be; whether there were any."""
         sound = []
-        with duckdb.connect(":memory:") as connection, self.scratch.open("ab") as lines:
+        with duck.connect() as connection, self.scratch.open("ab") as lines:
             self.archive.prepare(connection)
             for path in self.parquet:
                 try:
@@ -149,7 +149,7 @@ class Schemas:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._connection = duckdb.connect(":memory:")
+        self._connection = duck.connect()
         self._archive.prepare(self._connection)
         self._sound: set[bytes] = set()
         self._elsewhere: dict[Path, str | None] = {}
@@ -207,7 +207,7 @@ class Schemas:
 def _our_types() -> dict[str, str]:
     """The columns' types as DuckDB spells them."""
     kinds = ", ".join(f"NULL::{kind} AS {columns.name(column)}" for column, kind in columns.COLUMNS.items())
-    with duckdb.connect(":memory:") as connection:
+    with duck.connect() as connection:
         return {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT {kinds}").fetchall()}
 
 
