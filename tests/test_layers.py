@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -76,6 +80,39 @@ def test_duckdb_is_opened_in_one_place_which_lets_it_download_nothing() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "duckdb.connect"
     ]
     assert openers == ["archive/duck.py"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [("orchestrator", {"notebook", "s3"}), ("tests", {"dev", "notebook", "s3"}), ("benchmarks", {"dev"})],
+)
+def test_every_library_that_is_imported_is_declared(folder: str, extras: set[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(line for e in extras for line in project["optional-dependencies"][e]),
+    ]
+    if folder != "orchestrator":
+        wanted += (ROOT / "requirements-test.txt").read_text(encoding="utf-8").splitlines()
+    declared = {canonical(found[0]) for line in wanted if (found := re.match(r"[\w.-]+", line))}
+    distributions = packages_distributions()
+    used = {
+        name.split(".")[0]
+        for path in (ROOT / folder).rglob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names
+    }
+    undeclared = {
+        name
+        for name in used
+        if name in distributions and not declared & {canonical(d) for d in distributions[name]}
+    }
+    assert undeclared - {"orchestrator"} == set()
+
+
+def canonical(distribution: str) -> str:
+    """A distribution's name as indexes compare it."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @pytest.mark.parametrize("folder", ["orchestrator/agent", "payloads/harness"])
