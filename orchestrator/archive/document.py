@@ -6,10 +6,10 @@ Format 1, with every key but the first three optional:
     run_id          "20250102T030405Z-abcdef"
     sweep           {name, path, source (the YAML as it was read), sha256}
     placement       "shard" | "replicate" | "replicate_devices"
-    plan            {cases: [{id, label, payload, params, backends}], backends, baselines: {payload: backend},
-                     placements: [{case, host}] (none: every case on every host), expected: number of measurements,
-                     null while it depends on the hosts' devices}
-    hosts           {name: {state, error, devices, agent}}
+    plan            {cases: [{id, label, payload, params, backends, baseline}], backends, baselines: {payload: backend},
+                     placements: [{case, host, backends}] (none: every case on every host),
+                     expected: number of measurements, null while it depends on the hosts' devices}
+    hosts           {name: {state, error, devices, agent, problems, clock_offset_s, busy_fraction}}
     versions        {"farbench": …, "python": …, …}
     environments    {environment id: {…}}
     state           "running" | "finished" | "cancelled" | "lost"
@@ -88,12 +88,15 @@ class PlanRecord(_Part):
 
 
 class HostRecord(_Part):
-    """How a host of the run fared."""
+    """How a host of the run fared: `problems` are what its journal told, `clock_offset_s` by how much its clock was ahead
+    of the controller's, `busy_fraction` how much of the time its devices were at work."""
 
     state: str | None = None
     error: str | None = None
     devices: list[Device] = Field(default_factory=list)
     agent: dict[str, Any] | None = None
+    problems: list[str] = Field(default_factory=list)
+    clock_offset_s: float | None = None
     busy_fraction: float | None = None
 
 
