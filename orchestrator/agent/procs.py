@@ -229,16 +229,6 @@ def end_marked(
     return end(lambda: find_marked(nonce, extra), grace_s, kill_s)
 
 
-def end_group(pgid: int, grace_s: float = 2.0, kill_s: float = 10.0) -> List[int]:
-    """End every process of the process group `pgid`, but never the caller; see `end`."""
-    return end(lambda: _members(pgid), grace_s, kill_s)
-
-
-def _members(pgid: int) -> List[int]:
-    entries = (stat(pid) for pid in all_pids() if pid != os.getpid())
-    return [entry.pid for entry in entries if entry is not None and entry.pgid == pgid]
-
-
 def _running(pid: int) -> bool:
     entry = stat(pid)
     return entry is not None and entry.state not in DEAD_STATES

@@ -26,22 +26,17 @@ class Format:
 
     fits: Callable[[Source], bool]
     read: Callable[[Source, Wishes], Found]
-    written_by: str
 
 
 FORMATS = {
-    "nvbench": Format(nvbench.fits, nvbench.read, "nvbench --json or --jsonbin"),
-    "google-benchmark": Format(
-        google_benchmark.fits, google_benchmark.read, "--benchmark_out of google-benchmark"
-    ),
-    "pyperf": Format(pyperf.fits, pyperf.read, "pyperf -o"),
-    "vllm": Format(vllm.fits, vllm.read, "vllm bench latency, throughput or serve"),
-    "flashinfer-trace": Format(flashinfer_trace.fits, flashinfer_trace.read, "flashinfer-bench"),
-    "flashinfer-csv": Format(
-        flashinfer_csv.fits, flashinfer_csv.read, "flashinfer_benchmark.py --output_path"
-    ),
-    "nccl-tests": Format(nccl_tests.fits, nccl_tests.read, "all_reduce_perf and its kin, as printed"),
-    "triton-csv": Format(triton_csv.fits, triton_csv.read, "triton.testing.perf_report, save_path"),
+    "nvbench": Format(nvbench.fits, nvbench.read),
+    "google-benchmark": Format(google_benchmark.fits, google_benchmark.read),
+    "pyperf": Format(pyperf.fits, pyperf.read),
+    "vllm": Format(vllm.fits, vllm.read),
+    "flashinfer-trace": Format(flashinfer_trace.fits, flashinfer_trace.read),
+    "flashinfer-csv": Format(flashinfer_csv.fits, flashinfer_csv.read),
+    "nccl-tests": Format(nccl_tests.fits, nccl_tests.read),
+    "triton-csv": Format(triton_csv.fits, triton_csv.read),
 }
 
 

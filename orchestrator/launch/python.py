@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-OLDEST = (3, 8)
 NO_PYTHON_STATUS = 97
 _REPORT = b"farbench-python:"
 _CANDIDATES = ("python3", *(f"python3.{minor}" for minor in range(13, 7, -1)), "/usr/bin/python3", "python")

@@ -79,7 +79,6 @@ class _Host:
     late: bool = False
     linked: bool = True
     sealed: bool = False
-    given: int = 0
 
 
 class Dealer:
@@ -105,10 +104,6 @@ class Dealer:
         """Whether every case has its results for every model of the hosts that have answered and are not given up."""
         models = {seat.model for seat in self._seats.values() if not self._hosts[seat.host].gone}
         return bool(models) and all(len(self._done[model]) == len(self._cases) for model in models)
-
-    def given(self, host: str) -> int:
-        """How many cases a host was given by this dealer, those it gave back included."""
-        return self._hosts[host].given
 
     # --- what is heard of hosts ------------------------------------------------------------------------------
 
@@ -159,7 +154,7 @@ class Dealer:
             if forgotten:
                 del self._seats[host, seat.model]
         if forgotten:
-            self._hosts[host] = _Host(current=True, gone=True, linked=state.linked, given=state.given)
+            self._hosts[host] = _Host(current=True, gone=True, linked=state.linked)
 
     def restarted(self, host: str) -> None:
         """A new agent has taken up what the last one held: nothing of it is running."""
@@ -322,7 +317,6 @@ class Dealer:
         for seat in seats:
             if hand := hands[seat.host]:
                 seat.unstarted.update(dict.fromkeys(hand))
-                self._hosts[seat.host].given += len(hand)
                 out.append(Enqueue(seat.host, model, tuple(hand)))
         return out
 

@@ -30,9 +30,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def document(
-    plan: Plan, run_id: str, *, now_s: float, argv: Sequence[str], resumes: str | None = None
-) -> dict[str, Any]:
+def document(plan: Plan, run_id: str, *, now_s: float, argv: Sequence[str]) -> dict[str, Any]:
     """The content of `run.json` as a run begins."""
     described = plan.sweep.to_json()
     backends = {case.case_id: len(plan.backends_of(case)) for case in plan.cases}
@@ -64,7 +62,7 @@ def document(
         "versions": versions(),
         "state": "running",
         "started_at": utc(now_s),
-        "resumes": resumes,
+        "resumes": None,
         "argv": list(argv),
     }
 

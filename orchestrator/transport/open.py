@@ -5,7 +5,6 @@ The SSH libraries are imported when the first transport is asked for, not when f
 
 from __future__ import annotations
 
-import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import HostUnreachable
-from orchestrator.transport.base import Transport
 from orchestrator.transport.config import resolve
 from orchestrator.transport.known_hosts import KnownHosts
 from orchestrator.transport.openings import Openings
@@ -193,22 +191,6 @@ class Connections:
                 return
             self._warned.add(message)
         self._warn(message)
-
-
-def open_transport(
-    spec: HostSpec,
-    *,
-    environ: Mapping[str, str] | None = None,
-    ask_passphrase: Callable[[Path], str | None] | None = None,
-    warn: Warn | None = None,
-) -> Transport:
-    """A transport for one host alone; closing it closes what it opened: jump hosts, the embedded server."""
-    connections = Connections(
-        environ=os.environ if environ is None else environ, ask_passphrase=ask_passphrase, warn=warn
-    )
-    transport = connections.transport(spec)
-    transport.on_close = connections.close
-    return transport
 
 
 def _askpass(environ: Mapping[str, str]) -> Callable[[Path], str | None]:

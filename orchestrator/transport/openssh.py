@@ -50,7 +50,6 @@ class OpenSshTransport:
     ) -> None:
         """Raises `HostRefused` where there is no ssh client."""
         self.host = target.name
-        self.on_close: Callable[[], None] | None = None
         """Called after the connection was closed, for what was opened only for it."""
         client = shutil.which("ssh", path=environ.get("PATH"))
         if client is None:
@@ -118,8 +117,6 @@ class OpenSshTransport:
             for master in opened:
                 master.end()
             shutil.rmtree(self._folder, ignore_errors=True)
-        if self.on_close is not None:
-            self.on_close()
 
     def _live_master(self) -> Master:
         self._give_up_if_closed()

@@ -43,7 +43,6 @@ class SshTransport:
         jump: SshTransport | None = None,
     ) -> None:
         self.host = target.name
-        self.on_close: Callable[[], None] | None = None
         """Called after the connection was closed, for what was opened only for it."""
         self._target = target
         self._keys = keys
@@ -93,8 +92,6 @@ class SshTransport:
         """Close the connection for good; a thread that is just opening it gives up."""
         self._closing.set()
         self._close_all()
-        if self.on_close is not None:
-            self.on_close()
 
     def _close_all(self) -> None:
         with self._lock:

@@ -519,11 +519,12 @@ def test_nothing_is_read_from_the_controllers_own_input(sshd: Sshd, tmp_path: Pa
     """As under nohup, in cron, or in a pipe whose data belongs to somebody else."""
     script = tmp_path / "use.py"
     script.write_text(
-        "import os, sys\nfrom pathlib import Path\nfrom orchestrator.transport.open import open_transport\n"
+        "import os, sys\nfrom pathlib import Path\nfrom orchestrator.transport.open import Connections\n"
         "from tests.support.sshd import Spec\n"
-        f"transport = open_transport(Spec('gpu1', address='127.0.0.1', port={sshd.port}, user={sshd.user!r},"
+        "connections = Connections(environ=os.environ)\n"
+        f"transport = connections.transport(Spec('gpu1', address='127.0.0.1', port={sshd.port}, user={sshd.user!r},"
         f" identity_file=Path({str(sshd.client_key)!r}), known_hosts=Path({str(sshd.known_hosts)!r}), ssh_config=Path('/dev/null')))\n"
-        "print(transport.run(['cat']).stdout, transport.run(['echo', 'hi']).stdout)\ntransport.close()\n"
+        "print(transport.run(['cat']).stdout, transport.run(['echo', 'hi']).stdout)\nconnections.close()\n"
         "print(sys.stdin.read() if sys.stdin else 'closed')\n"
     )
     root = str(Path(__file__).resolve().parents[2])

@@ -318,10 +318,11 @@ def test_a_killed_controller_leaves_nothing_for_long(
     """The command's streams close at once; the master goes when nobody uses it; the folder, when another is made."""
     script = tmp_path / "use.py"
     script.write_text(
-        "import sys, time\nfrom pathlib import Path\nfrom orchestrator.transport import openssh_master\n"
-        "openssh_master.PERSIST_S = 4\nfrom orchestrator.transport.open import open_transport\n"
+        "import os, sys, time\nfrom pathlib import Path\nfrom orchestrator.transport import openssh_master\n"
+        "openssh_master.PERSIST_S = 4\nfrom orchestrator.transport.open import Connections\n"
         "from tests.support.sshd import Spec\n"
-        f"transport = open_transport(Spec('gpu1', address='127.0.0.1', port={sshd.port}, user={sshd.user!r}, transport='openssh',"
+        "connections = Connections(environ=os.environ)\n"
+        f"transport = connections.transport(Spec('gpu1', address='127.0.0.1', port={sshd.port}, user={sshd.user!r}, transport='openssh',"
         f" identity_file=Path({str(sshd.client_key)!r}), known_hosts=Path({str(sshd.known_hosts)!r}), ssh_config=Path('/dev/null')))\n"
         "process = transport.spawn(['sh', '-c', 'echo ready; cat'])\nprint(process.readline(), flush=True)\ntime.sleep(600)\n"
     )

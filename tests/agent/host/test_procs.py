@@ -110,7 +110,7 @@ def test_who_ignores_sigterm_is_killed(python_process: Spawn, nonce: str) -> Non
     process = python_process(STUBBORN, env={"FARBENCH_NONCE": nonce}, start_new_session=True)
     assert process.stdout is not None
     process.stdout.readline()
-    assert procs.end_group(process.pid, grace_s=0.1) == []
+    assert procs.end_marked(nonce, grace_s=0.1) == []
     assert process.wait() == -signal.SIGKILL
 
 
