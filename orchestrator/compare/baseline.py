@@ -6,8 +6,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from math import exp, log
 
-from orchestrator.compare.pairing import canonical_row, objection, subject_of, timed
+from orchestrator.compare.pairing import objection, subject_of, timed
 from orchestrator.compare.values import LeftOut, Match, PastTime, Subject, Timed
+from orchestrator.identity import canonical_row
 from orchestrator.model import Measurement
 from orchestrator.statistics import segments
 

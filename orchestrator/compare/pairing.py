@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from orchestrator.compare.values import LeftOut, Match, Subject, Timed
+from orchestrator.identity import canonical_row
 from orchestrator.model import Measurement, Status, Verdict
 
 _REASON_LENGTH = 200
 _Identity = tuple[str, str, str]
-
-
-def canonical_row(row: object) -> str:
-    """A row as text that is equal for equal rows; empty for none."""
-    return json.dumps(row, sort_keys=True, ensure_ascii=False) if row else ""
 
 
 def objection(measurement: Measurement) -> str | None:

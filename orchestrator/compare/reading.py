@@ -17,8 +17,8 @@ from orchestrator.archive import (
     read_results,
 )
 from orchestrator.archive.columns import text
-from orchestrator.compare.pairing import canonical_row
 from orchestrator.compare.values import PastTime, Subject
+from orchestrator.identity import canonical_row
 from orchestrator.model import Measurement
 
 NEWEST_RUNS = 40

@@ -6,13 +6,13 @@ and read again when it is wanted (`Fold.read`).
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
+from orchestrator import identity
 from orchestrator.events import journal
 from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
 from orchestrator.events.state import AgentState, Entry, HostState, Key, WorkerView, count_busy
@@ -121,22 +121,14 @@ class Fold:
 
     def key(self, measurement: Measurement) -> Key:
         """What identifies a measurement in this run."""
-        row = measurement.row
-        canonical = json.dumps(row, sort_keys=True, separators=(",", ":")) if row else ""
+        device, host = measurement.device, measurement.host
+        uuid, model = (device.uuid, device.model) if device else ("", self.host(host).only_model)
         return Key(
             intern(measurement.case_id),
             intern(measurement.backend),
-            canonical,
-            intern(self._scope(measurement)),
+            identity.canonical_row(measurement.row),
+            intern(identity.scope(self.placement, host, uuid, model)),
         )
-
-    def _scope(self, measurement: Measurement) -> str:
-        device = measurement.device
-        if self.placement == "replicate":
-            return measurement.host
-        if self.placement == "replicate_devices":
-            return f"{measurement.host}\n{device.uuid if device else ''}"
-        return device.model if device else self.host(measurement.host).only_model
 
     def _take(self, state: HostState, offset: int, line: bytes) -> Measurement | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from orchestrator import identity
 from orchestrator.events.fold import Fold
 from orchestrator.model import Case, Device, Measurement, Status
 
@@ -56,7 +57,7 @@ def _held(item: Expected, scopes: set[str], placement: str) -> bool:
         return item.host in scopes
     if placement == "replicate_devices":
         if item.device is not None:
-            return f"{item.host}\n{item.device.uuid}" in scopes
-        return any(scope.split("\n")[0] == item.host for scope in scopes)
+            return identity.scope(placement, item.host, item.device.uuid, item.device.model) in scopes
+        return any(identity.host_of(scope) == item.host for scope in scopes)
     models = set(item.models) or ({item.device.model} if item.device else set())
     return bool(scopes & models) if models else bool(scopes)

@@ -7,13 +7,13 @@ different machines are never averaged away. Under `shard` a case has one row, wh
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from orchestrator import identity
 from orchestrator.archive import (
     Archive,
     RunDocument,
@@ -195,9 +195,8 @@ def _table(
     planned = {case.id: case.backends or document.plan.backends for case in document.plan.cases}
     rows: dict[tuple[str, str, str], dict[str, Measurement]] = {}
     for measurement in members:
-        rows.setdefault(_row_key(measurement, document.placement), {}).setdefault(
-            measurement.backend, measurement
-        )
+        key = _row_key(measurement, document.placement, model)
+        rows.setdefault(key, {}).setdefault(measurement.backend, measurement)
     number = {case.id: position for position, case in enumerate(document.plan.cases)}
     notes = _Notes()
     laid_out = [
@@ -267,12 +266,11 @@ class _Notes:
         return self.lines.index(line) + 1
 
 
-def _row_key(measurement: Measurement, placement: str) -> tuple[str, str, str]:
-    device = measurement.device.uuid if measurement.device else ""
-    where = {"replicate": measurement.host, "replicate_devices": f"{measurement.host}\n{device}"}.get(
-        placement, ""
-    )
-    return measurement.case_id, json.dumps(measurement.row, sort_keys=True) if measurement.row else "", where
+def _row_key(measurement: Measurement, placement: str, model: str) -> tuple[str, str, str]:
+    """What measurements of one row share; `model` is their table's, also of what was lost before it had a device."""
+    uuid = measurement.device.uuid if measurement.device else ""
+    where = identity.scope(placement, measurement.host, uuid, model)
+    return measurement.case_id, identity.canonical_row(measurement.row), where
 
 
 def _place(measurement: Measurement) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.identity import canonical_row
 from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report.build import Report
 from orchestrator.report.html.blocks import Cell, Chart, Column, Figure, Section, Table, Text
@@ -52,7 +52,7 @@ def shared(report: Report) -> list[Shared]:
     found: dict[tuple[str, ...], dict[tuple[str, str], Measurement]] = {}
     for m in report.measurements:
         if m.status is Status.OK and m.verdict is not Verdict.INVALID and m.timing and m.device:
-            row = json.dumps(m.row, sort_keys=True) if m.row else ""
+            row = canonical_row(m.row)
             key = (m.case_id, row, m.backend, m.device.model, m.timing.timer, m.timing.cache or "")
             found.setdefault(key, {}).setdefault((m.host, m.device.uuid), m)
     return [Shared(next(iter(times.values())), times) for times in found.values() if len(times) > 1]
