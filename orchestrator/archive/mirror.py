@@ -32,12 +32,12 @@ class Mirror:
         weakref.finalize(self, shutil.rmtree, parent, True)
         self.path = parent / url.replace("//", "/", 1)
         self.path.mkdir(parents=True)
-        self._there: list[str] = []
+        self._there: dict[str, None] = {}  # in order
         self._here: set[str] = set()
 
     def refresh(self) -> None:
         """See what there is now. Raises `ArchiveError`."""
-        self._there = [name for name in self.objects.names() if _is_plain(name)]
+        self._there = dict.fromkeys(name for name in self.objects.names() if _is_plain(name))
         for kind in (OPEN, COMMITTED):  # what is no run is seen too
             for name in self._there:
                 head, _, rest = name.partition("/")

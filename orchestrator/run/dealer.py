@@ -214,17 +214,11 @@ class Dealer:
         """A host has journalled that it gave cases back."""
         case_ids = tuple(case_ids)
         for seat in self._of(host, model):
-            elsewhere = {
-                c
-                for other in self._live(seat.model)
-                if other is not seat
-                for c in (*other.unstarted, *other.running)
-            }
             for case_id in case_ids:
                 seat.asked_back.discard(case_id)
                 if case_id in seat.unstarted:
                     del seat.unstarted[case_id]
-                    if case_id not in self._done[seat.model] and case_id not in elsewhere:
+                    if case_id not in self._done[seat.model] and not self._held_elsewhere(seat, case_id):
                         self._free[seat.model][case_id] = None
 
     # --- what to do -------------------------------------------------------------------------------------------
@@ -254,19 +248,23 @@ class Dealer:
     def _of(self, host: str, model: str | None = None) -> list[_Seat]:
         return [s for s in self._seats.values() if s.host == host and model in (None, s.model)]
 
+    def _held_elsewhere(self, seat: _Seat, case_id: str) -> bool:
+        return any(
+            case_id in other.unstarted or case_id in other.running
+            for other in self._live(seat.model)
+            if other is not seat
+        )
+
     def _has_all(self, host: str) -> bool:
         return all(len(self._done[seat.model]) == len(self._cases) for seat in self._of(host))
 
     def _hand_back(self, seat: _Seat) -> None:
         """What a seat holds, and nobody else does, is to be dealt anew; what had begun comes first."""
-        held = {*seat.running, *seat.unstarted} - self._done[seat.model]
-        held -= {
-            c
-            for other in self._live(seat.model)
-            if other is not seat
-            for c in (*other.unstarted, *other.running)
-        }
-        back = [c for c in (*sorted(seat.running), *seat.unstarted) if c in held]
+        back = [
+            case_id
+            for case_id in (*sorted(seat.running), *seat.unstarted)
+            if case_id not in self._done[seat.model] and not self._held_elsewhere(seat, case_id)
+        ]
         self._free[seat.model] = dict.fromkeys([*back, *self._free[seat.model]])
 
     def _recall(self, seat: _Seat) -> None:
@@ -325,9 +323,11 @@ class Dealer:
         waited_for = set(self._unanswered())
         dry = sum(seat.dry for seat in seats if seat.host not in waited_for)
         asking = sum(bool(seat.asked_back) for seat in seats)
+        if asking >= dry:
+            return []
         out: list[Action] = []
-        for seat in sorted(seats, key=lambda seat: (-len(seat.idle_hand), seat.host)):
-            hand = seat.idle_hand
+        hands = [(seat, seat.idle_hand) for seat in seats]
+        for seat, hand in sorted(hands, key=lambda held: (-len(held[1]), held[0].host)):
             if asking >= dry or not hand:
                 break
             if seat.asked_back:

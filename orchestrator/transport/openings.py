@@ -16,11 +16,21 @@ AT_ONCE = 32
 RETRY_FOR_S = 30.0
 """How long a host that drops connections before it says who it is (sshd's MaxStartups) is tried again."""
 
+PROXY_COMMAND_HINT = "does the ProxyCommand of the ssh config work by itself?"
+
 T = TypeVar("T")
 
 
 class Dropped(HostUnreachable):
     """The connection ended before the host said who it is: worth another try."""
+
+
+def hung_up(host: str, more: str) -> Dropped:
+    """The host itself ended it; `more` is what is known beyond that."""
+    return Dropped(
+        host, f"the host closed the connection before it said who it is{more}", step="banner",
+        hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
+    )  # fmt: skip
 
 
 class OpenOnce(Generic[T]):

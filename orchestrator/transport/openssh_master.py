@@ -18,7 +18,7 @@ from orchestrator.errors import HostRefused, HostUnreachable
 from orchestrator.transport.host_key import accepted_key, changed_key, unknown_key
 from orchestrator.transport.known_hosts import KnownHosts, fingerprint
 from orchestrator.transport.lanes import Turns, closes_hastily
-from orchestrator.transport.openings import Dropped
+from orchestrator.transport.openings import PROXY_COMMAND_HINT, Dropped, hung_up
 from orchestrator.transport.openssh_log import (
     NO_SIGNATURE,
     SERVER_KEY,
@@ -233,13 +233,10 @@ def _failure(
     if step in ("connect", "banner") and target.proxy_command is not None:
         return Dropped(
             target.name, f"the ProxyCommand ended: {words_of(printed) or said}", step="connect",
-            hint="does the ProxyCommand of the ssh config work by itself?",
+            hint=PROXY_COMMAND_HINT,
         )  # fmt: skip
     if step == "banner" and settings.through is None and "Connection timed out" not in said:
-        return Dropped(
-            target.name, f"the host closed the connection before it said who it is ({said})", step=step,
-            hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
-        )  # fmt: skip
+        return hung_up(target.name, f" ({said})")
     if step == "banner" and settings.through is not None:
         return HostUnreachable(
             target.name, f"{target.jump.name if target.jump else 'its jump host'}: {said}", step="connect"

@@ -19,7 +19,7 @@ from orchestrator.transport.known_hosts import KnownHosts
 from orchestrator.transport.lanes import Lanes, closes_hastily
 from orchestrator.transport.link import Link, command_link, tcp_link
 from orchestrator.transport.login import Login
-from orchestrator.transport.openings import Dropped, Openings
+from orchestrator.transport.openings import PROXY_COMMAND_HINT, Dropped, Openings, hung_up
 from orchestrator.transport.process import SshProcess
 from orchestrator.transport.quoting import login_shell_line
 from orchestrator.transport.session import Session, plain
@@ -189,12 +189,7 @@ class SshTransport:
         step = session.step if session is not None else "connect"
         if step == "banner" and link.command is not None and (said := link.command.last_words()):
             kind = HostUnreachable if link.command.cannot_run else Dropped
-            return kind(
-                self.host,
-                said,
-                step="connect",
-                hint="does the ProxyCommand of the ssh config work by itself?",
-            )
+            return kind(self.host, said, step="connect", hint=PROXY_COMMAND_HINT)
         reason = (
             (session.farewell if session is not None else None)
             or plain(str(error))
@@ -215,10 +210,7 @@ class SshTransport:
                 step="banner",
                 hint="is that the port of an SSH server? A tunnel or a firewall may take a connection and lead it nowhere",
             )
-        return Dropped(
-            self.host, f"the host closed the connection before it said who it is{what}", step="banner",
-            hint="too many connections at once (sshd's MaxStartups), a firewall, or no SSH server on that port",
-        )  # fmt: skip
+        return hung_up(self.host, what)
 
 
 class _HostKeyCheck(paramiko.MissingHostKeyPolicy):
