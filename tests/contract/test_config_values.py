@@ -16,6 +16,7 @@ from orchestrator.errors import HostRefused, HostUnreachable
 from orchestrator.transport.open import Connections
 from orchestrator.transport.openings import Dropped
 from tests.support.sshd import Spec, Sshd, make_key
+from tests.support.waiting import wait_for
 
 BOUND_S = 60
 Make = Callable[..., Sshd]
@@ -135,9 +136,8 @@ def agent(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A real ssh-agent which holds three keys and `key` as the last."""
     path = Path(f"/tmp/fb-agent-{os.getpid()}-{time.monotonic_ns()}")  # socket paths are short
     process = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
-    while not path.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_for(lambda: path.exists() or process.poll() is not None, "the agent to listen")
+    assert process.poll() is None
     environ = {"SSH_AUTH_SOCK": str(path)}
     for name in ("other0", "other1", "other2"):
         make_key(tmp_path / name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ from orchestrator.errors import HostError
 from orchestrator.transport.base import Transport
 from orchestrator.transport.open import Connections
 from tests.support.sshd import Spec
-
-BOUND_S = 60
+from tests.support.waiting import BOUND_S, wait_for
 
 
 @pytest.fixture
@@ -193,10 +191,3 @@ def pid_file(tmp_path: Path) -> Iterator[Path]:
         os.kill(int(path.read_text()), signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         pass
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

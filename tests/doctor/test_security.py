@@ -8,8 +8,9 @@ import stat
 import sys
 from pathlib import Path
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.support.sshd import Sshd, make_key
+from tests.support.waiting import wait_for
 
 SECRET = "hf_Zm9vYmFyLXNlY3JldA"
 PASSPHRASE = "correct-horse-battery"

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,12 +101,3 @@ def end_processes_below(folder: Path) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:
             continue
-
-
-def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> Any:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"gave up waiting for {what}"
-        time.sleep(0.05)
-    return value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 
 def sweep(laptop: Laptop, host: Sshd) -> None:

@@ -6,9 +6,10 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.e2e.conftest import TIMEOUT_S, Laptop, wait_for
+from tests.e2e.conftest import TIMEOUT_S, Laptop
 from tests.support.link import SlowLink
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 BENCH = "import json, sys\nprint(json.dumps({'time_us': 5, 'n': int(sys.argv[1])}))\n"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 
 def test_results_that_are_not_home_yet_stay_on_the_host(laptop: Laptop, host: Sshd, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.e2e.templates import SLEEPY
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 CASES = 12
 

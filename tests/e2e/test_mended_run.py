@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.e2e.test_interrupts import CASES, first_line, journal, slow_sweep
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 
 def test_leaving_at_once_launches_the_hosts_first_and_says_the_truth(laptop: Laptop, host: Sshd) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import time
+from pathlib import Path
 
 from orchestrator.archive import RunDocument
 from orchestrator.model import Device, Measurement, Status, Timing, Verdict
@@ -11,6 +12,7 @@ from orchestrator.report import render
 from orchestrator.report.build import lay_out
 from tests.e2e.conftest import Laptop
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 
 def test_columns_of_one_name_all_come_out(laptop: Laptop) -> None:
@@ -24,11 +26,23 @@ def test_columns_of_one_name_all_come_out(laptop: Laptop) -> None:
 
 def test_ctrl_c_ends_a_query(laptop: Laptop) -> None:
     process = laptop.start("query", "select count(*) from range(1000000000000) a where a.range % 7 = 3")
-    time.sleep(3)
+    wait_for(lambda: computes_beside_main(process.pid) or process.poll() is not None, "DuckDB to compute")
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in stderr
+
+
+def computes_beside_main(pid: int) -> bool:
+    """Whether a thread other than the first has been at work: until the query runs, none has."""
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if task.name != str(pid) and int(fields[11]) > os.sysconf("SC_CLK_TCK") // 2:  # utime
+            return True
+    return False
 
 
 def test_init_in_a_folder_names_a_command_that_works(laptop: Laptop) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Laptop, end_processes_below, wait_for
+from tests.e2e.conftest import Laptop, end_processes_below
 from tests.faults.payloads import ODD
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd
@@ -166,4 +166,4 @@ def host(make_sshd: Callable[..., Sshd]) -> Sshd:
     return make_sshd()
 
 
-__all__ = ["Desk", "agents", "assert_complete", "is_running", "kill_host", "wait_for"]
+__all__ = ["Desk", "agents", "assert_complete", "is_running", "kill_host"]

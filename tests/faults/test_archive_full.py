@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.conftest import Finished
-from tests.faults.conftest import Desk, agents, assert_complete, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 CASES = 4
 

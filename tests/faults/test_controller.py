@@ -10,8 +10,9 @@ import sys
 import time
 from itertools import pairwise
 
-from tests.faults.conftest import Desk, agents, assert_complete, is_running, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete, is_running
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 KILLS = 20
 CASES = 8

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd, free_port
+from tests.support.waiting import wait_for
 
 Make = Callable[..., Sshd]
 

@@ -8,8 +8,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.faults.conftest import Desk, wait_for
+from tests.faults.conftest import Desk
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 PROGRAM = """
 import os, sys, time

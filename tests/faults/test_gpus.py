@@ -15,8 +15,9 @@ import pytest
 
 from orchestrator.agent.leases import Leases
 from tests.agent.host.conftest import FakeDriver, fake_nvml_library, gpu
-from tests.faults.conftest import Desk, agents, assert_complete, is_running, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete, is_running
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 __all__ = ["fake_nvml_library"]
 H200, B200 = "NVIDIA H200", "NVIDIA B200"

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent.logind import kills_at_logout
-from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host, wait_for
+from tests.faults.conftest import Desk, agents, assert_complete, is_running, kill_host
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 IS_ROOT = os.geteuid() == 0
 MIB = 1024 * 1024

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Desk, assert_complete, wait_for
+from tests.faults.conftest import Desk, assert_complete
 from tests.faults.proxy import Proxy
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 from tests.support.wire import far_away, run
 
 CASES = 6

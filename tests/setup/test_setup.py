@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.environments import PROFILES
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.support.places import Place, namespaces_work
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 from .conftest import make_wheel
 

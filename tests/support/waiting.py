@@ -10,11 +10,11 @@ from typing import Any
 BOUND_S = 60
 
 
-def wait_for(condition: Callable[[], Any], bound_s: float = BOUND_S) -> Any:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + bound_s
+def wait_for(condition: Callable[[], Any], what: str = "the condition to come true") -> Any:
+    """The first true value of `condition`; `what` it stands for is told where it never comes."""
+    deadline = time.monotonic() + BOUND_S
     while not (value := condition()):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, f"gave up waiting for {what}"
         time.sleep(0.02)
     return value
 

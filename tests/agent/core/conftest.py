@@ -12,8 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,10 @@ import pytest
 from orchestrator.agent import procs
 from orchestrator.launch.bundle import agent_bundle, stub_source
 from orchestrator.launch.python import stub_command
+from tests.support.waiting import wait_for
 
 PAYLOAD = Path(__file__).with_name("payload.py")
 PATIENCE_S = 60.0
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.01)
-    return value
 
 
 def runs(pid: int) -> bool:
@@ -210,7 +201,7 @@ class Host:
             who = json.loads(identity.read_bytes())
             if procs.is_alive(who):
                 os.kill(who["pid"], signal.SIGTERM)
-                wait_until(lambda: not procs.is_alive(who))
+                wait_for(lambda: not procs.is_alive(who))
         assert procs.end_marked(self.nonce, grace_s=0.0) == []
 
 

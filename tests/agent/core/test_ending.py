@@ -13,8 +13,9 @@ from orchestrator.agent import worker as workers
 from orchestrator.agent.logs import LogFile, Redactor
 from orchestrator.agent.spawning import execute
 from orchestrator.agent.worker import Worker
+from tests.support.waiting import wait_for
 
-from .conftest import runs, wait_until
+from .conftest import runs
 
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 KILLED_AFTER_S = 2.0
@@ -35,7 +36,7 @@ def test_a_deaf_worker_is_killed_two_seconds_after_it_was_told_to_end(tmp_path: 
             worker.pump()
             return "deaf" in log.tail()
 
-        wait_until(deaf)
+        wait_for(deaf)
         told = time.monotonic()
         worker.stop(politely=False)
         soon = worker.next_tick(told)
@@ -43,6 +44,6 @@ def test_a_deaf_worker_is_killed_two_seconds_after_it_was_told_to_end(tmp_path: 
         worker.tick(told + KILLED_AFTER_S / 2)
         assert runs(worker.pid)
         worker.tick(told + soon)
-        wait_until(lambda: worker.tick(told + soon) or worker.returncode is not None)
+        wait_for(lambda: worker.tick(told + soon) or worker.returncode is not None)
         assert worker.returncode == -signal.SIGKILL
-        wait_until(lambda: worker.tick(told + soon) or worker.gone)
+        wait_for(lambda: worker.tick(told + soon) or worker.gone)

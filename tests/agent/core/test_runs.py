@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.model import Measurement
+from tests.support.waiting import wait_for
 
-from .conftest import Host, does, item, runs, wait_until
+from .conftest import Host, does, item, runs
 
 
 def test_a_case_is_measured_and_its_record_is_whole(host: Host) -> None:
@@ -127,7 +128,7 @@ def test_what_a_crashed_worker_left_behind_is_ended_and_nothing_of_others(host: 
     """It has left the session and has nothing of us in its environment; nobody was told beforehand."""
     host.job["devices"] = {"cpu": 2}
     call = host.launch([does("c1", a="bare daemon", b="hang"), does("c2", a="gate", b="bare orphan")])
-    wait_until(lambda: host.trace("gates") and host.trace("bare daemons"))
+    wait_for(lambda: host.trace("gates") and host.trace("bare daemons"))
     (daemon,) = map(int, host.trace("bare daemons"))
     (host.traces / "open").touch()
     (exited, *_) = call.wait_for("worker_exited")
@@ -198,7 +199,7 @@ def test_activation_runs_first_and_cannot_move_the_worker_to_another_device(host
 def test_several_slots_share_one_queue(host: Host) -> None:
     host.job["devices"] = {"cpu": 3}
     call = host.launch([does(f"c{n}", a="gate") for n in range(6)])
-    wait_until(lambda: len(host.trace("gates")) == 3)
+    wait_for(lambda: len(host.trace("gates")) == 3)
     (host.traces / "open").touch()
     assert call.expect("end")["state"] == "finished"
     records = [event["measurement"] for event in call.events("measurement")]

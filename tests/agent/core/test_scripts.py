@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from orchestrator.model import Measurement
+from tests.support.waiting import wait_for
 
-from .conftest import Call, Host, item, runs, wait_until
+from .conftest import Call, Host, item, runs
 
 HOSTILE = [
     'it\'s "$HOME" $(touch pwned) `touch pwned`; touch pwned',
@@ -313,7 +314,7 @@ def test_cancelling_ends_a_running_script(host: Host) -> None:
         time.sleep(600)
         """)  # fmt: skip
     call = host.launch([case()])
-    wait_until(lambda: host.trace("pid"))
+    wait_for(lambda: host.trace("pid"))
     host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
     assert not runs(int(host.trace("pid")[0]))
     assert call.expect("end")["state"] == "cancelled"
@@ -330,13 +331,13 @@ def test_a_killed_agent_takes_its_script_along_and_the_successor_does_not_repeat
     cases = [case("c1", ("go",)), case("c2", ("wait",))]
     call = host.launch(cases)
     call.wait_for("measurement")
-    wait_until(lambda: len(host.trace("pid")) == 2)
+    wait_for(lambda: len(host.trace("pid")) == 2)
     import os
     import signal
 
     os.kill(host.agent_pid(), signal.SIGKILL)
     assert call.expect("end")["state"] == "dead"
-    wait_until(lambda: not runs(int(host.trace("pid")[1])))
+    wait_for(lambda: not runs(int(host.trace("pid")[1])))
     (host.traces / "open").touch()
     host.launch(cases).expect("end")
     assert [(m["case_id"], m["backend"]) for m in host.measurements()] == [

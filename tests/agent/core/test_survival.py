@@ -15,8 +15,9 @@ import pytest
 
 from orchestrator.agent import commands, procs
 from orchestrator.launch.bundle import agent_bundle
+from tests.support.waiting import wait_for
 
-from .conftest import Host, does, item, measurements, runs, wait_until
+from .conftest import Host, does, item, measurements, runs
 
 
 def beside(host: Host) -> Host:
@@ -35,7 +36,7 @@ def test_a_detached_launch_closes_its_channel_at_once(host: Host) -> None:
     assert call.process.wait(30) == 0
     assert call.process.stderr is not None
     assert call.process.stderr.read() == b""
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     (host.traces / "open").touch()
     follower = host.call({"name": "follow", "run_id": host.run_id, "offset": 0})
     assert follower.expect("end")["state"] == "finished"
@@ -44,7 +45,7 @@ def test_a_detached_launch_closes_its_channel_at_once(host: Host) -> None:
 
 def test_a_second_launch_joins_the_agent_that_lives(host: Host) -> None:
     first = host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     second = host.launch([does("c1", a="gate")])
     launched = second.expect("launched")
     assert launched["already"] is True
@@ -71,11 +72,11 @@ def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(hos
     cases = [does("c1", a="ok", b="ok"), does("c2", a="ok", b="gate", c="ok"), does("c3", a="ok")]
     first = host.launch(cases)
     first.wait_for("measurement", 3)
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     worker = int(host.trace("cases")[-1].split()[1])
     os.kill(host.agent_pid(), signal.SIGKILL)
     assert first.expect("end")["state"] == "dead"
-    wait_until(lambda: not runs(worker))
+    wait_for(lambda: not runs(worker))
     (host.traces / "open").touch()
     second = host.launch(cases, follow=len(first.journal))
     assert second.expect("launched")["already"] is False
@@ -108,13 +109,13 @@ def test_a_torn_line_is_ended_and_only_the_torn_case_is_measured_again(host: Hos
 
 def test_a_killed_agent_leaves_no_process_that_its_successor_would_not_end(host: Host) -> None:
     call = host.launch([does("c1", a="stray")])
-    wait_until(lambda: host.trace("strays"))
+    wait_for(lambda: host.trace("strays"))
     stray = int(host.trace("strays")[0])
     os.kill(host.agent_pid(), signal.SIGKILL)
     call.expect("end")
     assert runs(stray)
     host.launch([], sealed=True).expect("launched")
-    wait_until(lambda: not runs(stray))
+    wait_for(lambda: not runs(stray))
     host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")
 
 
@@ -141,7 +142,7 @@ def test_cancelling_ends_the_workers_and_keeps_what_is_measured(host: Host, how:
 
 def test_cancelling_a_run_whose_agent_was_killed_ends_it_properly(host: Host) -> None:
     call = host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     os.kill(host.agent_pid(), signal.SIGKILL)
     assert call.expect("end")["state"] == "dead"
     assert host.call({"name": "cancel", "run_id": host.run_id}).expect("cancelled")["measurements"] == 0
@@ -155,10 +156,10 @@ def test_cancelling_does_not_wait_for_an_agent_that_is_stopped(
     """It could not answer before it is continued, which nobody may ever do; its worker and its lock go with it."""
     monkeypatch.setattr(commands, "CANCEL_PATIENCE_S", float("inf"))
     host.launch([does("c1", a="ok"), does("c2", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     worker, agent = int(host.trace("cases")[0].split()[1]), host.agent_pid()
     os.kill(agent, signal.SIGSTOP)
-    wait_until(lambda: procs.is_stopped(procs.identity(agent)))
+    wait_for(lambda: procs.is_stopped(procs.identity(agent)))
     reader, writer = os.pipe()
     context = SimpleNamespace(
         nonce="n", workdir=str(host.workdir), input_fd=reader, output_fd=writer, pending=b""
@@ -175,7 +176,7 @@ def test_cancelling_does_not_wait_for_an_agent_that_is_stopped(
 
 def test_an_open_queue_takes_more_cases_and_gives_back_what_is_asked_for(host: Host) -> None:
     call = host.launch([does("c1", a="gate"), does("c2", a="ok"), does("c3", a="ok")], sealed=False)
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     call.say(type="release", case_ids=["c1", "c3"])
     assert call.wait_for("released")[0]["case_ids"] == ["c3"]
     for _ in range(2):
@@ -188,7 +189,7 @@ def test_an_open_queue_takes_more_cases_and_gives_back_what_is_asked_for(host: H
 def test_a_released_case_is_not_taken_up_by_a_successor_but_may_be_offered_again(host: Host) -> None:
     cases = [does("c1", a="gate"), does("c2", a="ok")]
     call = host.launch(cases)
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     call.say(type="release", case_ids=["c2"])
     call.wait_for("released")
     os.kill(host.agent_pid(), signal.SIGKILL)
@@ -203,7 +204,7 @@ def test_a_released_case_is_not_taken_up_by_a_successor_but_may_be_offered_again
 
 def test_a_device_in_use_by_another_run_is_waited_for(host: Host) -> None:
     first = host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     other = beside(host)
     waiting = other.launch([does("c2", a="ok")])
     (event,) = waiting.wait_for("lease_wait")
@@ -267,13 +268,13 @@ def test_an_unknown_run_and_an_unknown_command_are_refused(host: Host) -> None:
 
 def test_a_closed_lid_ends_the_follower_and_not_the_agent(host: Host) -> None:
     call = host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     assert call.process.stdin is not None
     call.process.stdin.close()
     assert call.process.wait(30) == 0
     assert procs.is_alive(json.loads((host.run_dir / "agent.json").read_bytes()))
     (host.traces / "open").touch()
-    wait_until(lambda: len(host.measurements()) == 1)
+    wait_for(lambda: len(host.measurements()) == 1)
     with open(host.run_dir / "agent.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -281,7 +282,7 @@ def test_a_closed_lid_ends_the_follower_and_not_the_agent(host: Host) -> None:
 def test_the_agent_stays_small_with_many_workers_and_much_output(host: Host) -> None:
     host.job["devices"] = {"cpu": 8}
     call = host.launch([does(f"c{n}", a="noise", b="gate") for n in range(8)])
-    wait_until(lambda: len(host.trace("gates")) == 8)
+    wait_for(lambda: len(host.trace("gates")) == 8)
     status = Path(f"/proc/{host.agent_pid()}/status").read_text()
     peak_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
     (host.traces / "open").touch()
@@ -315,7 +316,7 @@ def _fill(path: Path) -> None:
 @pytest.mark.usefixtures("tiny_disk")
 def test_a_full_disk_is_recorded_and_the_rest_is_given_back(host: Host) -> None:
     call = host.launch([does("c1", a="gate"), *(does(f"c{n}", a="ok") for n in range(2, 60))])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     _fill(host.workdir / "filler")
     (host.traces / "open").touch()
     assert call.expect("end")["state"] == "finished"
@@ -339,7 +340,7 @@ def test_an_upload_to_a_full_disk_is_refused(host: Host) -> None:
 def test_an_agent_that_is_asked_to_end_leaves_the_run_to_its_successor(host: Host) -> None:
     call = host.launch([does("c1", a="ok", b="gate"), does("c2", a="ok")])
     call.wait_for("measurement")
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     worker = int(host.trace("cases")[0].split()[1])
     os.kill(host.agent_pid(), signal.SIGTERM)
     assert call.expect("end")["state"] == "dead"
@@ -357,7 +358,7 @@ def test_an_agent_that_is_asked_to_end_leaves_the_run_to_its_successor(host: Hos
 
 def test_who_does_not_want_to_wait_for_devices_gives_the_cases_back(host: Host) -> None:
     host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     other = beside(host)
     other.job["wait_for_devices"] = False
     call = other.launch([does("c2", a="ok")])
@@ -369,7 +370,7 @@ def test_who_does_not_want_to_wait_for_devices_gives_the_cases_back(host: Host) 
 
 def test_who_does_not_want_to_wait_measures_what_fits_on_the_idle_devices(host: Host) -> None:
     host.launch([does("c1", a="gate")])
-    wait_until(lambda: host.trace("gates"))
+    wait_for(lambda: host.trace("gates"))
     other = beside(host)
     other.job = {**other.job, "wait_for_devices": False, "devices": {"cpu": 2}}
     gang = {**does("c2", a="ok"), "devices_per_case": 2}

@@ -8,21 +8,14 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_for
+
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-    """Wait for a condition with a generous bound; fails when it never holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ class FakeDriver:
         """Wait until this process has looked at the devices, their processes included, several times more."""
         library = ctypes.CDLL(str(self.library))
         before = library.fake_looks()
-        wait_until(lambda: library.fake_looks() >= before + 6)
+        wait_for(lambda: library.fake_looks() >= before + 6)
 
     @property
     def environ(self) -> dict[str, str]:

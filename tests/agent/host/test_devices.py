@@ -12,8 +12,9 @@ import pytest
 
 from orchestrator.agent import devices, procs
 from orchestrator.agent.devices import DeviceError
+from tests.support.waiting import wait_for
 
-from .conftest import FakeDriver, gpu, wait_until
+from .conftest import FakeDriver, gpu
 
 SmiHost = Callable[[str], dict[str, str]]
 
@@ -320,7 +321,7 @@ def test_a_hanging_nvidia_smi_is_killed_with_its_children(
     assert found == []
     assert "did not answer within" in problems[0]
     assert time.monotonic() - started < 60
-    wait_until(lambda: not procs.find_marked(nonce))
+    wait_for(lambda: not procs.find_marked(nonce))
 
 
 def test_a_mask_pins_by_uuid(driver: FakeDriver) -> None:

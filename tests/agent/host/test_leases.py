@@ -16,8 +16,7 @@ import pytest
 from orchestrator.agent import leases as leases_module
 from orchestrator.agent import lockfiles, procs
 from orchestrator.agent.leases import LeaseError, Leases
-
-from .conftest import wait_until
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 A, B, C = "GPU-aaaa", "GPU-bbbb", "GPU-cccc"
@@ -210,7 +209,7 @@ def test_a_child_process_does_not_inherit_the_lease(tmp_path: Path) -> None:
     assert lease is not None
     child = subprocess.Popen(["/bin/sleep", "600"], close_fds=False)
     try:
-        wait_until(lambda: os.readlink(f"/proc/{child.pid}/exe").endswith(("sleep", "coreutils", "busybox")))
+        wait_for(lambda: os.readlink(f"/proc/{child.pid}/exe").endswith(("sleep", "coreutils", "busybox")))
         lease.release()
         again = leases.try_claim([A])
         assert again is not None

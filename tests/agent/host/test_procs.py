@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.agent import bounded, exits, procs
+from tests.support.waiting import wait_for
 
-from .conftest import Spawn, wait_until
+from .conftest import Spawn
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEP
@@ -40,7 +41,7 @@ def test_a_zombie_is_not_alive(python_process: Spawn) -> None:
     process = python_process(SLEEP)
     who = procs.identity(process.pid)
     process.kill()
-    wait_until(lambda: (entry := procs.stat(process.pid)) is not None and entry.state == "Z")
+    wait_for(lambda: (entry := procs.stat(process.pid)) is not None and entry.state == "Z")
     assert procs.start_time(process.pid) == who["start_time"]
     assert not procs.is_alive(who)
 
@@ -64,7 +65,7 @@ def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path) 
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "600"], start_new_session=True)
     try:
-        wait_until(lambda: procs.environ_of(process.pid) is not None)
+        wait_for(lambda: procs.environ_of(process.pid) is not None)
         entry = procs.stat(process.pid)
         assert entry is not None
         assert (entry.ppid, entry.pgid, entry.sid) == (os.getpid(), process.pid, process.pid)
@@ -139,7 +140,7 @@ def test_descendants_come_parents_first(python_process: Spawn) -> None:
 
 def test_the_environment_of_a_process_that_is_gone_is_none(python_process: Spawn) -> None:
     process = python_process("pass", env={"WHO": "a b=c"})
-    wait_until(lambda: (entry := procs.stat(process.pid)) is not None and entry.state == "Z")
+    wait_for(lambda: (entry := procs.stat(process.pid)) is not None and entry.state == "Z")
     process.wait()
     assert procs.environ_of(process.pid) is None
     alive = python_process(SLEEP, env={"WHO": "a b=c"})
@@ -158,7 +159,7 @@ def test_a_bounded_command_is_ended_with_its_children(nonce: str) -> None:
     environ = {"FARBENCH_NONCE": nonce}
     done = bounded.run(["/bin/sh", "-c", "echo began; /bin/sleep 600 & /bin/sleep 600"], environ, 0.5)
     assert done == (None, "began\n", "")
-    wait_until(lambda: not procs.find_marked(nonce))
+    wait_for(lambda: not procs.find_marked(nonce))
 
 
 def test_what_a_bounded_command_leaves_running_does_not_hold_it_up(nonce: str) -> None:

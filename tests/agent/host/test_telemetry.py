@@ -11,8 +11,9 @@ from orchestrator.agent import telemetry
 from orchestrator.agent.looks import DeviceWindow, judge
 from orchestrator.agent.smi import Reading
 from orchestrator.agent.telemetry import Sampler
+from tests.support.waiting import wait_for
 
-from .conftest import FakeDriver, gpu, wait_until
+from .conftest import FakeDriver, gpu
 
 SmiHost = Callable[[str], dict[str, str]]
 
@@ -289,7 +290,7 @@ def test_a_sampler_leaves_no_thread_behind(driver: FakeDriver, sampler: MakeSamp
         watch.baseline()
         watch.begin()
         watch.end([])
-    wait_until(lambda: not any(thread.name == "telemetry" and thread.is_alive() for thread in mine()))
+    wait_for(lambda: not any(thread.name == "telemetry" and thread.is_alive() for thread in mine()))
 
 
 def mine() -> list[threading.Thread]:

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from core.conftest import Host, item, wait_until  # noqa: F401
+from core.conftest import Host, item
 from core.conftest import host as host
 from host.conftest import FakeDriver, driver, fake_nvml_library, gpu  # noqa: F401
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core.conftest import Host, wait_until
+from core.conftest import Host
 from host.conftest import FakeDriver, gpu
 
 from orchestrator.agent.looks import DeviceWindow, steady_clock_mhz
 from orchestrator.agent.offsets import CaseClocks
 from orchestrator.agent.smi import Reading
+from tests.support.waiting import wait_for
 
 from .conftest import says
 
@@ -88,7 +89,7 @@ def test_what_is_known_stands_when_another_backend_ends_the_worker(clocked: Host
 
 def test_what_waits_for_the_others_clocks_stands_when_the_run_is_cancelled(clocked: Host) -> None:
     call = clocked.launch([says("c1", 1, a=["clock=1980"], b=["gate"])])
-    wait_until(lambda: clocked.trace("gates"))
+    wait_for(lambda: clocked.trace("gates"))
     call.say(type="cancel")
     assert call.expect("end")["state"] == "cancelled"
     assert [(m["backend"], *told(m)) for m in clocked.measurements()] == [("a", "valid", [])]

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from core.conftest import Host, wait_until
+from core.conftest import Host
 
 from orchestrator.agent.clocks import ClockLock
+from tests.support.waiting import wait_for
 
 from .conftest import Smi, says
 
@@ -56,24 +57,24 @@ def test_clocks_are_held_while_cases_ask_and_then_given_back(gpus: Host, smi: Sm
 
 def test_a_killed_agent_leaves_no_clock_locked(gpus: Host, smi: Smi, processes: Processes) -> None:
     call = gpus.launch([locking("c1", True, "gate")])
-    wait_until(lambda: gpus.trace("gates"))
+    wait_for(lambda: gpus.trace("gates"))
     assert smi.locked() == {"GPU-aaaa": "1755,1755"}
     os.kill(gpus.agent_pid(), signal.SIGKILL)
     assert call.expect("end")["state"] == "dead"
-    wait_until(lambda: smi.locked() == {})
-    wait_until(lambda: not processes(str(smi.folder / "bin" / "nvidia-smi")))
+    wait_for(lambda: smi.locked() == {})
+    wait_for(lambda: not processes(str(smi.folder / "bin" / "nvidia-smi")))
 
 
 @pytest.mark.parametrize("how", ["cancel", "stop"])
 def test_an_agent_that_is_ended_gives_them_back(gpus: Host, smi: Smi, how: str) -> None:
     call = gpus.launch([locking("c1", True, "gate")])
-    wait_until(lambda: gpus.trace("gates"))
+    wait_for(lambda: gpus.trace("gates"))
     if how == "cancel":
         call.say(type="cancel")
     else:
         os.kill(gpus.agent_pid(), signal.SIGTERM)
     call.expect("end")
-    wait_until(lambda: smi.locked() == {})
+    wait_for(lambda: smi.locked() == {})
 
 
 def test_who_may_not_lock_clocks_is_told_and_measures_all_the_same(gpus: Host, smi: Smi) -> None:
@@ -127,7 +128,7 @@ def test_a_guardian_that_is_asked_to_end_gives_back_first(smi: Smi, processes: P
     assert lock.hold(1500) is None
     (guardian,) = processes(str(smi.folder / "bin" / "nvidia-smi"))
     os.kill(guardian, signal.SIGTERM)
-    wait_until(lambda: smi.locked() == {})
+    wait_for(lambda: smi.locked() == {})
     assert lock.hold(1600) is None, "a new one takes its place"
     assert smi.locked() == {"GPU-aaaa": "1600,1600"}
     lock.give_back()
@@ -163,6 +164,6 @@ os.kill(os.getpid(), 9)
     child = int(done.stdout)
     try:
         assert done.returncode == -signal.SIGKILL
-        wait_until(lambda: smi.locked() == {})
+        wait_for(lambda: smi.locked() == {})
     finally:
         os.kill(child, signal.SIGKILL)

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from core.conftest import Host, wait_until
+from core.conftest import Host
 
 from orchestrator.agent import jit_caches
 from orchestrator.agent.probe import probe
+from tests.support.waiting import wait_for
 
 from .conftest import says
 
@@ -86,7 +87,7 @@ def test_caches_are_shared_unless_something_is_wrong_or_asked_for(telling: Host,
 def test_private_caches_on_request_are_one_for_each_worker_and_go_with_the_run(telling: Host) -> None:
     telling.job.update(jit_cache="private", devices={"cpu": 2})
     call = telling.launch([says("c1", a=["caches"]), says("c2", a=["gate"]), says("c3", a=["caches"])])
-    wait_until(lambda: telling.trace("gates"))
+    wait_for(lambda: telling.trace("gates"))
     (telling.traces / "open").touch()
     assert call.expect("end")["state"] == "finished"
     told = [record for record in telling.measurements() if "TRITON_CACHE_DIR" in record["extra"]]
@@ -137,7 +138,7 @@ def test_eight_workers_that_compile_at_once_share_no_private_cache(telling: Host
     # A worker keeps its case until all have one, so that each of the eight has compiled.
     cases = [{**says(f"c{n}", a=["gate"], b=["caches"])} for n in range(8)]
     call = telling.launch([{**case, "measure": {"retries": 0}} for case in cases])
-    wait_until(lambda: len(telling.trace("gates")) == 8)
+    wait_for(lambda: len(telling.trace("gates")) == 8)
     (telling.traces / "open").touch()
     assert call.expect("end")["state"] == "finished"
     told = [record["extra"] for record in telling.measurements() if record["backend"] == "b"]

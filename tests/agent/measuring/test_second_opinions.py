@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core.conftest import Host, item, wait_until
+from core.conftest import Host, item
 
 from orchestrator.agent.queueing import Entry
 from orchestrator.agent.second_opinions import SecondOpinions
+from tests.support.waiting import wait_for
 
 from .conftest import says
 
@@ -90,7 +91,7 @@ def test_of_several_rows_only_the_doubtful_wait(telling: Host) -> None:
 @pytest.mark.parametrize("how", ["cancel", "stop"])
 def test_what_waits_for_a_second_look_stands_when_the_run_ends_before(telling: Host, how: str) -> None:
     call = telling.launch([says("c1", a=["suspect"]), says("c2", a=["gate"])])
-    wait_until(lambda: telling.trace("gates"))
+    wait_for(lambda: telling.trace("gates"))
     assert telling.measurements() == []
     if how == "cancel":
         call.say(type="cancel")
@@ -106,7 +107,7 @@ def test_what_waits_for_a_second_look_stands_when_the_run_ends_before(telling: H
 def test_after_a_killed_agent_it_is_measured_anew_and_journalled_once(telling: Host) -> None:
     cases = [says("c1", a=["suspect", "valid"]), says("c2", a=["gate", "valid"])]
     call = telling.launch(cases)
-    wait_until(lambda: telling.trace("gates"))
+    wait_for(lambda: telling.trace("gates"))
     os.kill(telling.agent_pid(), signal.SIGKILL)
     assert call.expect("end")["state"] == "dead"
     (telling.traces / "open").touch()
