@@ -6,6 +6,7 @@ import sys
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
 
 from .journal import read_events
+from .script_results import identity
 
 _NO_RESULT = ("lost", "cancelled")
 
@@ -20,6 +21,7 @@ class History:
         self.released: Set[Tuple[str, Optional[str]]] = set()
         self.counts: Dict[str, int] = {}
         self._measured: Dict[str, List[Tuple[str, str, str]]] = {}
+        self._reported: Dict[str, List[Tuple[str, str, str, str]]] = {}
         self._attempts: Dict[str, int] = {}
         self._on: Set[str] = set()
         self._cut_short: Dict[str, int] = {}
@@ -62,12 +64,20 @@ class History:
         device = record.get("device") or {}
         names = (asked or record.get("backend"), device.get("uuid"), device.get("name"))
         backend, uuid, model = (sys.intern(str(name)) for name in names)
-        self._measured.setdefault(str(record.get("case_id")), []).append((backend, uuid, model))
+        case_id = str(record.get("case_id"))
+        self._measured.setdefault(case_id, []).append((backend, uuid, model))
+        if backend != record.get("backend"):
+            self._reported.setdefault(case_id, []).append((identity(record), backend, uuid, model))
 
     def done(self, case_id: str, target: Optional[str]) -> Set[str]:
         """Backends of a case that are measured, on the device or device model `target` (None: anywhere)."""
         found: Iterable[Tuple[str, str, str]] = self._measured.get(case_id, ())
         return {backend for backend, uuid, model in found if target in (None, uuid, model)}
+
+    def reported(self, case_id: str, target: Optional[str]) -> Dict[str, str]:
+        """Which backend's execution printed a result under a name of its own, by `identity`; `target` as in `done`."""
+        found: Iterable[Tuple[str, str, str, str]] = self._reported.get(case_id, ())
+        return {name: backend for name, backend, uuid, model in found if target in (None, uuid, model)}
 
     def ended_agents(self, case_id: str) -> int:
         """How many agents have died while the case was on."""

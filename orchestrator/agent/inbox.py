@@ -130,7 +130,9 @@ class Inbox:
         for target in targets:
             done = delivered_done | self._history.done(case_id, target)
             if any(backend not in done for backend in backends):
-                self._queue.add(Entry(item, target, done, self._history.next_attempt(case_id), model))
+                attempt = self._history.next_attempt(case_id)
+                reported = self._history.reported(case_id, target)
+                self._queue.add(Entry(item, target, done, attempt, model, reported))
         return case_id
 
 

@@ -50,6 +50,7 @@ class Entry:
         "group",
         "kills",
         "model",
+        "reported",
         "target",
         "tries",
     )
@@ -61,6 +62,7 @@ class Entry:
         done: Iterable[str],
         attempt: int,
         model: Optional[str] = None,
+        reported: Optional[Mapping[str, str]] = None,
     ) -> None:
         self.case_id = str(item["case_id"])
         self.group = group_of(item)
@@ -69,6 +71,8 @@ class Entry:
         self.done: Set[str] = set(done)
         self.attempt = attempt
         self.kills = 0
+        # Of script payloads: which backend's execution printed a result under a name of its own, by `script_results.identity`.
+        self.reported: Dict[str, str] = dict(reported or {})
         # Of `second_opinions`: where doubtful records lie, by backend and row, how often each was measured again, and
         # which of them are errors that need new workers.
         self.aside: Dict[str, Dict[str, Any]] = {}

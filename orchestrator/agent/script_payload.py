@@ -22,7 +22,16 @@ from .attempt import DEFAULT_TIMEOUT_S, seconds
 from .exits import MemoryKills, describe
 from .paths import RunPaths
 from .script_folder import Folder
-from .script_results import LARGEST_DOCUMENT, JsonLineFilter, Outcome, ResultsError, measurements, read_rows
+from .script_results import (
+    LARGEST_DOCUMENT,
+    JsonLineFilter,
+    Others,
+    Outcome,
+    ResultsError,
+    identity,
+    measurements,
+    read_rows,
+)
 from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
 from .wire import dump, native
 
@@ -89,14 +98,19 @@ class _Runner:
 
     def run_case(self, case: Mapping[str, Any], attempt: int) -> None:
         """Every backend asked for, one after the other."""
+        reported: Dict[str, str] = dict(case.get("reported") or {})
+        others = Others({*case["backends"], *case["commands"]}, reported)
         for backend in case["backends"]:
             self.send({"type": "phase", "backend": backend, "phase": "measure"})
-            for measurement in self._run(case, backend, attempt):
+            for measurement in self._run(case, backend, attempt, others):
                 # A row may name a backend of its own; `asked` is the one that this execution was for.
                 self.send({"type": "measurement", "measurement": measurement, "asked": backend})
+                reported.setdefault(identity(measurement), backend)
         self.send({"type": "case_done", "healthy": True})
 
-    def _run(self, case: Mapping[str, Any], backend: str, attempt: int) -> List[Dict[str, Any]]:
+    def _run(
+        self, case: Mapping[str, Any], backend: str, attempt: int, others: Others
+    ) -> List[Dict[str, Any]]:
         keys = [str(key) for key in self._config.get("keys") or ()]
         several = self._worker if self._job.get("replicate_devices") else ""
         folder = Folder(self._paths, str(case["case_id"]), backend, attempt, several)
@@ -114,7 +128,7 @@ class _Runner:
             )
         finally:
             folder.remove()
-        return measurements(rows, backend, keys, outcome)
+        return measurements(rows, backend, keys, outcome, others)
 
     def _argv(self, case: Mapping[str, Any], backend: str, folder: Folder) -> List[str]:
         argv = [str(argument) for argument in case["commands"][backend]]

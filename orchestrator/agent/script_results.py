@@ -13,7 +13,19 @@ import json
 import math
 import re
 from collections import OrderedDict
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    BinaryIO,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from .wire import dump, finite, name_of
 
@@ -40,18 +52,32 @@ class Outcome(NamedTuple):
     reason: Optional[str] = None
 
 
+class Others(NamedTuple):
+    """What the other executions of the case answer for: the backends that the case asks for, and which of these has
+    reported a result under a name of its program's own, by `identity`."""
+
+    asked: Collection[str]
+    reported: Mapping[str, str]
+
+
+def identity(measurement: Mapping[str, Any]) -> str:
+    """What tells the results of a case apart: backend and row."""
+    return dump([measurement["backend"], measurement.get("row")]).decode("ascii")
+
+
 def measurements(
-    rows: Sequence[Row], backend: str, keys: Sequence[str], outcome: Outcome
+    rows: Sequence[Row], backend: str, keys: Sequence[str], outcome: Outcome, others: Others
 ) -> List[Dict[str, Any]]:
     """The measurements of one execution, in the order of the rows.
 
-    Rows that the keys do not tell apart are one `error`. When the program failed, a row without keys gets its status and
+    Rows that the keys do not tell apart are one `error`, and so is one that names what another execution answers for: of
+    two results with one name, the later would be dropped. When the program failed, a row without keys gets its status and
     keeps its values; rows with keys stand as they were printed, and one more measurement without a row says how it ended."""
-    found: "OrderedDict[bytes, List[Dict[str, Any]]]" = OrderedDict()
+    found: "OrderedDict[str, List[Dict[str, Any]]]" = OrderedDict()
     for row in rows:
         measurement = _measurement(row, backend, keys)
-        identity = dump([measurement["backend"], measurement["row"]])
-        found.setdefault(identity, []).append(measurement)
+        _keep_to_itself(measurement, backend, others)
+        found.setdefault(identity(measurement), []).append(measurement)
     results = [_one_of(same, keys) for same in found.values()]
     failed = outcome.status != "ok"
     if failed:
@@ -271,6 +297,22 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
+def _keep_to_itself(measurement: Dict[str, Any], backend: str, others: Others) -> None:
+    """Make a row that names what another execution of the case answers for an error of `backend`."""
+    named = measurement["backend"]
+    if named == backend:
+        return
+    before = others.reported.get(identity(measurement), backend)
+    if named in others.asked:
+        why = f"it printed a result of {named!r:.80}, for which the program is run by itself"
+    elif before != backend:
+        why = f"it printed a result of {named!r:.80}, and so did the execution for {before!r:.80}"
+    else:
+        return
+    measurement.update(backend=backend, samples_us=None)
+    _fail(measurement, "error", f"{why}: print the backend that is asked for, or none")
 
 
 def _one_of(same: List[Dict[str, Any]], keys: Sequence[str]) -> Dict[str, Any]:

@@ -9,7 +9,9 @@ from .conditions import Conditions
 from .queueing import Entry
 from .recorder import Recorder
 from .records import failure
+from .script_results import identity
 from .spawning import activation_failure
+from .wire import finite
 from .worker import Worker
 
 
@@ -46,6 +48,8 @@ class Turn:
         """What the workers are told: the case, only with the backends that are to be measured."""
         case = {name: value for name, value in self.attempt.item.items() if name != "done"}
         case["backends"] = list(self.attempt.remaining)
+        if self.entry.reported:
+            case["reported"] = dict(self.entry.reported)
         return {"type": "case", "case": case, "attempt": self.entry.attempt, **more}
 
     def hear(self, message: Mapping[str, Any], now: float) -> None:
@@ -92,6 +96,8 @@ class Turn:
         failed = activation_failure(lead.log.tail()) if sent.get("status") == "error" else None
         if failed:
             sent = {**sent, "reason": failed}
+        if sent.get("backend") != asked:
+            self.entry.reported.setdefault(identity({"backend": None, **finite(dict(sent))[0]}), asked)
         sent, telemetry = self._conditions.reported(sent, asked, self._workers)
         self._recorder.measurement(
             sent,

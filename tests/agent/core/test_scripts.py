@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import textwrap
 from typing import Any
 
@@ -332,9 +334,6 @@ def test_a_killed_agent_takes_its_script_along_and_the_successor_does_not_repeat
     call = host.launch(cases)
     call.wait_for("measurement")
     wait_for(lambda: len(host.trace("pid")) == 2)
-    import os
-    import signal
-
     os.kill(host.agent_pid(), signal.SIGKILL)
     assert call.expect("end")["state"] == "dead"
     wait_for(lambda: not runs(int(host.trace("pid")[1])))
@@ -344,3 +343,80 @@ def test_a_killed_agent_takes_its_script_along_and_the_successor_does_not_repeat
         ("c1", "own-name"),
         ("c2", "own-name"),
     ]
+
+
+def both(host: Host, source: str, **config: Any) -> list[tuple[Any, ...]]:
+    """Backend, status, time and reason of everything that comes of a program run for `fast` and for `slow`."""
+    script(host, source, **config)
+    commands = {name: ["bench.py", name] for name in ("fast", "slow")}
+    records = measured(host.launch([item("c1", ("fast", "slow"), payload="bench", commands=commands)]))
+    return [(r["backend"], r["status"], (r["timing"] or {}).get("median_us"), r["reason"]) for r in records]
+
+
+def test_two_executions_that_print_one_name_are_told_apart(host: Host) -> None:
+    first, second = both(host, """
+        import sys; print('{"backend": "torch", "median_us": %d}' % (5 if sys.argv[1] == "fast" else 9))
+        """)  # fmt: skip
+    assert first == ("torch", "ok", 5, None)
+    assert second[:3] == ("slow", "error", None)
+    assert second[3] == (
+        "it printed a result of 'torch', and so did the execution for 'fast': print the backend that is asked for, or none"
+    )
+    assert host.measurements()[1]["metrics"] == {"median_us": 9}
+
+
+def test_a_result_in_another_executions_name_is_an_error_of_the_backend_that_was_asked_for(
+    host: Host,
+) -> None:
+    first, second = both(host, """
+        import sys; print('{"backend": "%s", "median_us": 5}' % ("slow" if sys.argv[1] == "fast" else "fast"))
+        """)  # fmt: skip
+    assert (first[:3], second[:3]) == (("fast", "error", None), ("slow", "error", None))
+    assert "it printed a result of 'slow', for which the program is run by itself" in first[3]
+    assert "it printed a result of 'fast', for which the program is run by itself" in second[3]
+
+
+def test_rows_of_two_executions_under_one_name_stand_where_the_keys_tell_them_apart(host: Host) -> None:
+    found = both(host, """
+        import sys
+        for m in (1, 2) if sys.argv[1] == "fast" else (2, 3):
+            print('{"backend": "torch", "m": %d, "median_us": %d}' % (m, m))
+        """, keys=["m"])  # fmt: skip
+    assert [(name, status, time) for name, status, time, _ in found] == [
+        ("torch", "ok", 1), ("torch", "ok", 2), ("slow", "error", None), ("torch", "ok", 3),
+    ]  # fmt: skip
+
+
+def test_a_name_that_was_reported_is_remembered_by_an_agent_that_goes_on(host: Host) -> None:
+    script(host, """
+        import os, sys, time
+        open(os.environ["TRACES"] + "/pid", "a").write(str(os.getpid()) + "\\n")
+        while sys.argv[1] == "slow" and not os.path.exists(os.environ["TRACES"] + "/open"):
+            time.sleep(0.01)
+        print('{"backend": "torch", "time_us": 1}')
+        """)  # fmt: skip
+    commands = {name: ["bench.py", name] for name in ("fast", "slow")}
+    cases = [item("c1", ("fast", "slow"), payload="bench", commands=commands)]
+    call = host.launch(cases)
+    call.wait_for("measurement")
+    wait_for(lambda: len(host.trace("pid")) == 2)
+    os.kill(host.agent_pid(), signal.SIGKILL)
+    assert call.expect("end")["state"] == "dead"
+    wait_for(lambda: not runs(int(host.trace("pid")[1])))
+    (host.traces / "open").touch()
+    host.launch(cases).expect("end")
+    assert [(m["backend"], m["status"]) for m in host.measurements()] == [("torch", "ok"), ("slow", "error")]
+
+
+def test_a_name_that_was_reported_is_remembered_by_the_worker_that_goes_on(host: Host) -> None:
+    script(host, """
+        import os, signal, sys
+        if sys.argv[1] == "fatal":
+            os.kill(os.getppid(), signal.SIGKILL)
+        print('{"backend": "torch", "time_us": 1}')
+        """)  # fmt: skip
+    commands = {name: ["bench.py", name] for name in ("fast", "fatal", "slow")}
+    records = measured(host.launch([item("c1", tuple(commands), payload="bench", commands=commands)]))
+    assert [(r["backend"], r["status"], r["attempt"]) for r in records] == [
+        ("torch", "ok", 1), ("fatal", "crashed", 1), ("slow", "error", 2),
+    ]  # fmt: skip
