@@ -32,6 +32,7 @@ from .script_results import (
     measurements,
     read_rows,
 )
+from .script_samples import DEFAULT_TARGET_REL_ERROR
 from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
 from .wire import dump, native
 
@@ -128,7 +129,8 @@ class _Runner:
             )
         finally:
             folder.remove()
-        return measurements(rows, backend, keys, outcome, others)
+        target = float((case.get("measure") or {}).get("target_rel_error") or DEFAULT_TARGET_REL_ERROR)
+        return measurements(rows, backend, keys, outcome, others, target)
 
     def _argv(self, case: Mapping[str, Any], backend: str, folder: Folder) -> List[str]:
         argv = [str(argument) for argument in case["commands"][backend]]

@@ -24,9 +24,9 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
-    Tuple,
 )
 
+from .script_samples import SamplesError, Time, as_float, doubts, timing_of
 from .wire import dump, finite, name_of
 
 FORMATS = ("json_lines", "json", "csv")
@@ -66,7 +66,12 @@ def identity(measurement: Mapping[str, Any]) -> str:
 
 
 def measurements(
-    rows: Sequence[Row], backend: str, keys: Sequence[str], outcome: Outcome, others: Others
+    rows: Sequence[Row],
+    backend: str,
+    keys: Sequence[str],
+    outcome: Outcome,
+    others: Others,
+    target_rel_error: float,
 ) -> List[Dict[str, Any]]:
     """The measurements of one execution, in the order of the rows.
 
@@ -75,7 +80,7 @@ def measurements(
     keeps its values; rows with keys stand as they were printed, and one more measurement without a row says how it ended."""
     found: "OrderedDict[str, List[Dict[str, Any]]]" = OrderedDict()
     for row in rows:
-        measurement = _measurement(row, backend, keys)
+        measurement = _measurement(row, backend, keys, target_rel_error)
         _keep_to_itself(measurement, backend, others)
         found.setdefault(identity(measurement), []).append(measurement)
     results = [_one_of(same, keys) for same in found.values()]
@@ -209,13 +214,14 @@ def _cell(value: Any) -> Any:
     return int(text) if text.lstrip("+-").isdigit() else float(text)
 
 
-def _measurement(row: Row, backend: str, keys: Sequence[str]) -> Dict[str, Any]:
+def _measurement(row: Row, backend: str, keys: Sequence[str], target_rel_error: float) -> Dict[str, Any]:
     named = row.get("backend")
     status = row.get("status")
     measurement: Dict[str, Any] = {
         "backend": named if isinstance(named, str) and named else backend,
         "status": status if isinstance(status, str) and status else "ok",
         "reason": None,
+        "reasons": [],
         "row": {key: finite(row[key])[0] for key in keys if key in row} or None,
         "timing": None,
         "samples_us": row.get("samples_us"),
@@ -225,10 +231,12 @@ def _measurement(row: Row, backend: str, keys: Sequence[str]) -> Dict[str, Any]:
     problems: List[str] = []
     used = {"backend", "status", "samples_us", *keys}
     try:
-        name, time_us = _time(row)
-        used.add(name)
-        measurement["timing"] = _timing(time_us, row.get("samples_us"))
-    except ResultsError as error:
+        time = _time(row)
+        if time is not None:
+            used.add(time.name)
+        measurement["timing"] = timing_of(time, row.get("samples_us"))
+        measurement["reasons"] = doubts(measurement["timing"], target_rel_error)
+    except (ResultsError, SamplesError) as error:
         used.update(
             name for name, _ in _TIMES if isinstance(row.get(name), float) and not math.isfinite(row[name])
         )
@@ -260,43 +268,20 @@ def _sort_in(name: str, value: Any, measurement: Dict[str, Any], problems: List[
     problems += wrong
 
 
-def _time(row: Row) -> Tuple[str, Optional[float]]:
-    """(its name, the time in microseconds), (any name, None) without one. Raises ResultsError for what is no time."""
+def _time(row: Row) -> Optional[Time]:
+    """A row's time, None without one. Raises ResultsError for what is no time."""
     for name, factor in _TIMES:
         value = row.get(name)
         if value is None:
             continue
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise ResultsError(f"{name} is no number: {value!r:.80}")
-        if not math.isfinite(value):
-            raise ResultsError(f"{name} is {name_of(value)}")
+        if not math.isfinite(as_float(value) * factor):
+            raise ResultsError(f"{name} is {name_of(as_float(value) * factor)}")
         if value <= 0:
             raise ResultsError(f"{name} is {value:g}: a time must be positive")
-        return name, value * factor
-    return "", None
-
-
-def _timing(time_us: Optional[float], samples: Any) -> Optional[Dict[str, Any]]:
-    timing: Dict[str, Any] = {"timer": "program", "cache": None, "median_us": time_us, "samples": 0}
-    if samples is not None:
-        if not isinstance(samples, list) or not samples or not all(map(_is_number, samples)):
-            raise ResultsError("samples_us is no list of numbers")
-        wrong = [sample for sample in samples if not math.isfinite(sample) or sample <= 0]
-        if wrong:
-            raise ResultsError(f"samples_us holds {len(wrong)} values that are no positive, finite times")
-        ordered = sorted(float(sample) for sample in samples)
-        timing.update(samples=len(ordered), p20_us=_quantile(ordered, 0.2), p80_us=_quantile(ordered, 0.8))
-        if time_us is None:
-            timing["median_us"] = _quantile(ordered, 0.5)
-    return timing if timing["median_us"] is not None else None
-
-
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear interpolation between the closest ranks."""
-    position = share * (len(ordered) - 1)
-    low = math.floor(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+        return Time(name, value, factor)
+    return None
 
 
 def _keep_to_itself(measurement: Dict[str, Any], backend: str, others: Others) -> None:
@@ -334,7 +319,3 @@ def _fail(measurement: Dict[str, Any], status: str, reason: Optional[str]) -> No
         measurement["metrics"].setdefault("median_us", timing["median_us"])
     reasons = [text for text in (reason, measurement["reason"]) if text]
     measurement.update(status=status, timing=None, reason="; ".join(reasons) or None)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -256,6 +256,8 @@ class _Notes:
         elif measurement.verdict != "valid":
             why = ", ".join(measurement.reasons) or measurement.reason or "no reason given"
             told.append(f"{measurement.verdict}: {why}")
+        elif measurement.reasons:  # a program's own samples, which no verdict rests on
+            told.append(f"valid, but {', '.join(measurement.reasons)}")
         if isinstance(against, NoSpeedup) and not against.comparable:
             told.append(f"no speed-up: {against.why}")
         if not told:

@@ -10,7 +10,7 @@ from orchestrator.model import Accuracy, Measurement, Status, Verdict
 @dataclass(frozen=True)
 class Speedup:
     """Time of the baseline over time of the backend. `doubts` is empty for one that may be trusted as it is:
-    `suspect` (one of the times is), `unchecked` (nothing compared the outputs)."""
+    `suspect` (one of the times is, or has reasons against it), `unchecked` (nothing compared the outputs)."""
 
     value: float
     doubts: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ def speedup(baseline: Measurement | None, measurement: Measurement | None) -> Sp
     if any(m.verdict is Verdict.INVALID for m in pair):
         return NoSpeedup("one of the times is invalid")
     doubts = []
-    if any(m.verdict is not Verdict.VALID for m in pair):
+    if any(m.verdict is not Verdict.VALID or m.reasons for m in pair):
         doubts.append("suspect")
     if not all(_is_checked(m.accuracy) for m in pair):
         doubts.append("unchecked")

@@ -99,6 +99,13 @@ def test_suspect_times_are_marked_and_invalid_ones_never_make_a_speedup(shown, o
     assert "? suspect: one of the two times" in text
 
 
+def test_what_a_programs_samples_say_against_a_valid_time_is_a_note_and_marks_its_speedup(shown, ok):
+    text = shown(ok("c1", "torch", 2.0, reasons=["noisy"]), ok("c1", "flashinfer:cutlass", 4.0))
+    assert line_of(text, "Expert batch=16")[-3:] == ["2.000", "2.00×?", "[1]"]
+    assert "[1] valid, but noisy" in text
+    assert "? suspect: one of the two times" in text
+
+
 def test_without_accuracy_a_speedup_is_unchecked(shown, ok):
     text = shown(ok("c1", "torch", 2.0, accuracy=None), ok("c1", "flashinfer:cutlass", 4.0))
     assert "2.00×*" in text

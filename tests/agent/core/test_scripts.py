@@ -125,6 +125,23 @@ def test_samples_give_the_median_and_no_time_is_fine(host: Host) -> None:
         ('{"median_us": 0}', "median_us is 0: a time must be positive"),
         ('{"time_us": "fast"}', "time_us is no number: 'fast'"),
         ('{"samples_us": [1, NaN]}', "samples_us holds 1 values that are no positive, finite times"),
+        (
+            '{"samples_us": [1, 1%s]}' % ("0" * 400),
+            "samples_us holds 1 values that are no positive, finite times",
+        ),
+        ('{"time_us": 1%s}' % ("0" * 400), "time_us is infinity"),
+        (
+            '{"median_us": 5, "samples_us": [100, 106, 102, 103, 104, 105, 101]}',
+            "median_us is 5, which its 7 samples contradict: the median is 103 µs, from 100 to 106 µs",
+        ),
+        (
+            '{"median_us": 100.0, "samples_us": [100, 200, 201, 202, 203, 204]}',
+            "median_us is 100, which its 6 samples contradict: the median is 201.5 µs, from 100 to 204 µs",
+        ),
+        (
+            '{"time_ms": 77.5, "samples_us": [5]}',
+            "time_ms is 77.5, which its one sample contradicts: the median is 5 µs, from 5 to 5 µs",
+        ),
         ("no object at all", "it ended without a result"),
     ],
 )
@@ -132,6 +149,45 @@ def test_what_is_no_time_is_an_error(host: Host, row: str, reason: str) -> None:
     script(host, f"print({row!r})")
     record = only(host)
     assert (record["status"], record["reason"], record["timing"]) == ("error", reason, None)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{"median_us": 103.1, "samples_us": [100, 101, 102, 103, 104, 105, 106]}',
+        '{"median_us": 1, "samples_us": [1, 2]}',
+        '{"time_us": 100, "samples_us": [100, 200, 201, 202, 203, 204]}',
+        '{"latency_ms": 0.01, "samples_us": [12.3, 12.4, 12.5]}',
+        '{"median_us": 12, "samples_us": [12.31, 12.32, 12.4]}',
+    ],
+    ids=["median", "of two", "the best", "rounded ms", "rounded us"],
+)
+def test_a_time_stands_beside_samples_that_it_may_be_of(host: Host, row: str) -> None:
+    script(host, f"print({row!r})")
+    record = only(host)
+    assert (record["status"], record["verdict"], record["reason"]) == ("ok", "valid", None)
+
+
+@pytest.mark.parametrize(
+    ("row", "target", "error", "reasons"),
+    [
+        ('{"samples_us": [1, 100, 1, 100, 1, 100, 1, 100, 2, 50]}', 0.005, 49.5 / 26, ["noisy"]),
+        ('{"samples_us": [1.0, 1.0, 1.0, 1.05, 1.05, 1.05, 1.05]}', 0.005, 0.025 / 1.05, ["noisy"]),
+        ('{"samples_us": [1.0, 1.0, 1.0, 1.05, 1.05, 1.05, 1.05]}', 0.01, 0.025 / 1.05, []),
+        ('{"samples_us": [5.0]}', 0.005, None, ["few_samples"]),
+        ('{"samples_us": [5, 5, 5, 5, 5, 5]}', 0.005, 0.0, []),
+        ('{"median_us": 5.0}', 0.005, None, []),
+        ('{"samples_us": [5e-324, 5e-324, 5e-324, 1e308, 5e-324, 1e308]}', 0.005, 1e300, ["noisy"]),
+    ],
+    ids=["bimodal", "above the limit", "the sweep asks for less", "one", "all one", "no samples", "absurd"],
+)
+def test_what_samples_say_against_their_time_is_told_and_the_verdict_is_the_hosts(
+    host: Host, row: str, target: float, error: float | None, reasons: list[str]
+) -> None:
+    script(host, f"print({row!r})")
+    record = only(host, case(measure={"target_rel_error": target}))
+    assert record["timing"]["rel_error"] == (None if error is None else pytest.approx(error))
+    assert (record["verdict"], record["reasons"]) == ("valid", reasons)
 
 
 def test_rows_that_the_keys_do_not_tell_apart_are_an_error(host: Host) -> None:
