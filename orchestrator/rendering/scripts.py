@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from orchestrator.errors import FileError
 
 from .catalogue import Template
+from .checking import check_python
 
 _TAKEN = sys.stdlib_module_names | {
     "cupti",
@@ -107,7 +107,7 @@ def _environment(folder: Path) -> jinja2.Environment:
 def render(template: Template, items: Sequence[Mapping[str, Any]]) -> str:
     """The script of a template for these queue items, checked to be Python.
 
-    Raises `FileError` with the template's line for a mistake in it, or the script's line for Python that is none.
+    Raises `FileError` with the template's line for a mistake in it; for Python that is none with the script's lines around it as well.
     """
     environment = _environment(template.path.parent)
     try:
@@ -125,24 +125,8 @@ def render(template: Template, items: Sequence[Mapping[str, Any]]) -> str:
     except Exception as exc:  # noqa: BLE001 - a template may run any expression; whatever it raises is its own mistake
         line = _line_in(exc.__traceback__, template.path)
         raise FileError(f"{type(exc).__name__}: {exc}", path=template.path, line=line) from None
-    check_python(script, template.path)
+    check_python(script, template)
     return script
-
-
-def check_python(script: str, origin: Path) -> None:
-    """Raise `FileError` unless `script`, rendered from `origin`, is Python."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(script, str(origin), "exec", dont_inherit=True)
-    except SyntaxError as exc:
-        at = (exc.text or "").strip()
-        shown = f": {at[:120]}" if at else ""
-        raise FileError(
-            f"renders to no Python: {exc.msg}, line {exc.lineno} of the script{shown}", path=origin
-        ) from None
-    except (ValueError, RecursionError, MemoryError) as exc:
-        raise FileError(f"renders to no Python: {exc}", path=origin) from None
 
 
 def _line_in(traceback: TracebackType | None, path: Path) -> int | None:

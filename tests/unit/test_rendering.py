@@ -150,12 +150,34 @@ def test_a_mistake_in_a_template_is_told_with_its_line(
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("body", ["x = = 1\n", "if True:\nx = 1\n", "x = '\n", "x = (\n", "return 1\n"])
-def test_a_script_that_is_no_python_is_refused(tmp_path: Path, body: str) -> None:
-    made = template(tmp_path / "p", "y = 1\n" + body)
-    with pytest.raises(FileError, match=r"renders to no Python: .*, line [23] of the script") as caught:
-        render(made, [])
-    assert str(caught.value).startswith(str(made.path))
+@pytest.mark.parametrize(
+    ("body", "script", "line"),
+    [
+        ("x = = 1\n", 2, 6),
+        ("if True:\nx = 1\n", 3, 7),
+        ("x = '\n", 2, 6),
+        ("x = (\n", 2, 6),
+        ("return 1\n", 2, 6),
+        ("{% for case in cases %}\nz = 1\n{% endfor %}\nreturn 1\n", 4, 9),
+        ("{% for case in cases %}\n{{ case | literal }} = 1\n{% endfor %}\n", 2, None),
+    ],
+)
+def test_a_script_that_is_no_python_is_refused_with_its_lines_and_the_templates(
+    tmp_path: Path, body: str, script: int, line: int | None
+) -> None:
+    made = template(tmp_path / "p", "{#- farbench\nsummary: a template\nparameters:\n-#}\ny = 1\n" + body)
+    with pytest.raises(FileError) as caught:
+        render(made, [{"m": 1}, {"m": 2}])
+    told, *around = str(caught.value).split("\n")
+    assert told.startswith(f"{made.path}:{line}: " if line else f"{made.path}: renders to no Python: ")
+    assert told.endswith(f", line {script} of the script:")
+    assert around[0].split(" | ") == ["  1", "y = 1"] or script > 3
+    (marked,) = (text for text in around if text.startswith(">"))
+    number, text = marked.split(" | ")
+    assert number == f"> {script}"
+    # the line that the user wrote, where it is one
+    expected = made.source.split("\n")[line - 1] if line else """'{"m": 1}' = 1"""
+    assert text == expected
 
 
 def test_templates_share_through_include(tmp_path: Path) -> None:
