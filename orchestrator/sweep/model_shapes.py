@@ -8,55 +8,15 @@ Sizes of the presets are those of the models' own config.json.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from orchestrator.errors import FileError
-from orchestrator.yamlfile import Document, Loc, read_text, suggestion
+from orchestrator.yamlfile import Document, Loc, suggestion
 
 from .axes import Point
+from .layer import Latent, Layer
+from .model_config import read_config
 from .schema import ModelShapes
-
-
-@dataclass(frozen=True)
-class Latent:
-    """Multi-head latent attention: ranks of the low-rank projections and sizes of a head's pieces."""
-
-    q_rank: int | None
-    kv_rank: int
-    nope: int
-    rope: int
-    value: int
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Sizes of a model's layer. `kv_heads` and `head_dim` count for grouped attention, `latent` for MLA; `shared` is the
-    intermediate size of all shared experts together."""
-
-    hidden: int
-    heads: int
-    kv_heads: int = 0
-    head_dim: int = 128
-    latent: Latent | None = None
-    dense: int | None = None
-    expert: int | None = None
-    experts: int = 0
-    shared: int = 0
-    top_k: int = 0
-
-    def rows_each(self, tokens: int) -> int:
-        """Rows of an expert on average."""
-        return max(1, math.floor(tokens * self.top_k / self.experts + 0.5))
-
-    def idle_share(self, tokens: int) -> float:
-        """How many of the experts get no token, on average and all equally likely."""
-        return float((1 - self.top_k / self.experts) ** tokens)
-
 
 PRESETS = {
     "glm-5": Layer(
@@ -88,7 +48,7 @@ def model_points(document: Document, model: ModelShapes, loc: Loc) -> tuple[Poin
         layer = PRESETS[name]
     else:
         config = Path(document.path).parent / Path(str(model.config)).expanduser()
-        name, layer = _read_config(config)
+        name, layer = read_config(config, model.gated)
     try:
         products = list(_products(layer, model.tp))
     except ValueError as exc:
@@ -140,74 +100,16 @@ def _products(layer: Layer, tp: int) -> Iterator[tuple[str, int, int, bool]]:
             raise ValueError(f"tp: {tp} is no multiple of the key/value heads ({layer.kv_heads})")
         yield "qkv", (heads + 2 * kv_heads) * layer.head_dim, layer.hidden, False
         yield "o", layer.hidden, heads * layer.head_dim, False
+    up, columns = ("gate_up", 2) if layer.gated else ("up", 1)
     if layer.dense is not None:
         inner = split(layer.dense, "the intermediate size")
-        yield "gate_up", 2 * inner, layer.hidden, False
+        yield up, columns * inner, layer.hidden, False
         yield "down", layer.hidden, inner, False
     if layer.expert is not None:
         inner = split(layer.expert, "an expert's intermediate size")
         if layer.shared:
             shared = split(layer.shared, "the shared experts' intermediate size")
-            yield "shared expert gate_up", 2 * shared, layer.hidden, False
+            yield f"shared expert {up}", columns * shared, layer.hidden, False
             yield "shared expert down", layer.hidden, shared, False
-        yield "expert gate_up", 2 * inner, layer.hidden, True
+        yield f"expert {up}", columns * inner, layer.hidden, True
         yield "expert down", layer.hidden, inner, True
-
-
-def _read_config(path: Path) -> tuple[str, Layer]:
-    """Name and sizes from a Hugging Face config.json."""
-    try:
-        config = json.loads(read_text(path, "model config"))
-    except ValueError as exc:
-        raise FileError(f"is not JSON: {exc}", path=path) from None
-    if not isinstance(config, dict):
-        raise FileError("is not a model's config.json (a JSON object)", path=path)
-    config = (
-        {**config, **config.get("text_config", {})} if isinstance(config.get("text_config"), dict) else config
-    )
-
-    def size(*names: str, default: int | None = None) -> int:
-        for name in names:
-            if config.get(name) is not None:
-                value: Any = config[name]
-                if type(value) is not int or value < (default is None):
-                    raise FileError(f"{name} is {value!r}, not a size", path=path)
-                return int(value)
-        if default is None:
-            raise FileError(f"has no {' or '.join(names)}", path=path)
-        return default
-
-    hidden, heads = size("hidden_size"), size("num_attention_heads")
-    latent = None
-    if config.get("kv_lora_rank") is not None:
-        latent = Latent(
-            size("q_lora_rank", default=0) or None,
-            size("kv_lora_rank"),
-            size("qk_nope_head_dim"),
-            size("qk_rope_head_dim"),
-            size("v_head_dim"),
-        )
-    experts = size("n_routed_experts", "num_experts", "num_local_experts", default=0)
-    expert = size("moe_intermediate_size", "intermediate_size") if experts else None
-    # with experts in every layer, intermediate_size is theirs or unused
-    all_experts = experts and (
-        config.get("moe_intermediate_size") is None or config.get("decoder_sparse_step") == 1
-    )
-    top_k = size("num_experts_per_tok") if experts else 0
-    if top_k > experts:
-        raise FileError(f"num_experts_per_tok is {top_k}, but there are {experts} experts", path=path)
-    layer = Layer(
-        hidden,
-        heads,
-        kv_heads=size("num_key_value_heads", default=heads) or heads,
-        head_dim=size("head_dim", default=0) or max(1, hidden // heads),
-        latent=latent,
-        dense=None if all_experts else size("intermediate_size"),
-        expert=expert,
-        experts=experts,
-        # named as a number of experts of the usual size, or by their size
-        shared=size("n_shared_experts", default=0) * (expert or 0)
-        or (size("shared_expert_intermediate_size", default=0) if experts else 0),
-        top_k=top_k,
-    )
-    return str(config.get("model_type") or path.absolute().parent.name or "model"), layer

@@ -91,10 +91,12 @@ class ScriptSpec(_Spec):
 
 
 class ModelShapes(_Spec):
-    """The GEMMs of a model's layer at given numbers of tokens; `config` is a Hugging Face config.json."""
+    """The GEMMs of a model's layer at given numbers of tokens; `config` is a Hugging Face config.json, and `gated` says what such a
+    file may leave open: whether its MLPs have a gate."""
 
     preset: NonEmpty | None = None
     config: NonEmpty | None = None
+    gated: bool | None = None
     tp: int = Field(default=1, ge=1)
     tokens: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
 
@@ -107,6 +109,8 @@ class ModelShapes(_Spec):
     def _is_one_model(self) -> ModelShapes:
         if (self.preset is None) == (self.config is None):
             raise ValueError("needs `preset` or `config`, one of them")
+        if self.gated is not None and self.config is None:
+            raise ValueError("takes `gated` only with `config`")
         return self
 
 

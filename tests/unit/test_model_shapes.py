@@ -92,7 +92,7 @@ def test_key_value_heads_that_ranks_cannot_share(
     tmp_path: Path, kv_heads: int, tp: int, message: str
 ) -> None:
     (tmp_path / "config.json").write_text(
-        json.dumps({**MIXTRAL, "num_attention_heads": 24, "num_key_value_heads": kv_heads})
+        json.dumps({**MIXTRAL, "num_attention_heads": 24, "head_dim": 128, "num_key_value_heads": kv_heads})
     )
     with pytest.raises(FileError, match=message):
         shapes(tmp_path, f"{{config: config.json, tokens: [1], tp: {tp}}}")
@@ -165,9 +165,110 @@ def test_the_config_of_a_preset_gives_the_preset(tmp_path: Path) -> None:
     )
 
 
+PYTHIA = {
+    "model_type": "gpt_neox", "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 8192, "hidden_act": "gelu",
+}  # fmt: skip
+LLAMA_4 = {
+    "model_type": "llama4",
+    "text_config": {
+        "model_type": "llama4_text", "hidden_size": 5120, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+        "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_local_experts": 128, "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 2, "hidden_act": "silu",
+    },
+}  # fmt: skip
+
+
+def of_config(tmp_path: Path, config: Any, more: str = "") -> dict[str, tuple[int, int]]:
+    """n and k of the products of a config.json at 64 tokens."""
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = shapes(tmp_path, f"{{config: config.json, tokens: [64]{more}}}")
+    return {label.split(" tokens=")[0].split(" ", 1)[1]: (n, k) for label, (_, n, k) in found.items()}
+
+
+def test_an_mlp_without_a_gate_has_an_up_projection_alone(tmp_path: Path) -> None:
+    assert of_config(tmp_path, PYTHIA) == {
+        "qkv": (6144, 2048),
+        "o": (2048, 2048),
+        "up": (8192, 2048),
+        "down": (2048, 8192),
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "more", "first"),
+    [
+        ({"model_type": "phi", "hidden_act": "gelu_new"}, "", "up"),
+        ({"model_type": "nemotron", "hidden_act": "relu2"}, "", "up"),
+        ({"model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh"}, "", "gate_up"),
+        ({"model_type": "phi3", "hidden_act": "silu"}, "", "gate_up"),
+        ({"model_type": "of_ours", "hidden_act": "gelu"}, ", gated: true", "gate_up"),
+        ({"model_type": "of_ours", "hidden_act": "gelu"}, ", gated: false", "up"),
+        ({"model_type": "llama", "hidden_act": "silu"}, ", gated: false", "up"),
+        ({"model_type": "of_ours", "hidden_act": None}, "", "gate_up"),
+    ],
+)
+def test_whether_an_mlp_has_a_gate_follows_from_family_activation_and_what_the_sweep_says(
+    tmp_path: Path, change: dict[str, Any], more: str, first: str
+) -> None:
+    found = of_config(tmp_path, {**PYTHIA, **change}, more)
+    assert [name for name in found if name.endswith("up")] == [first]
+    assert found[first][0] == (16384 if first == "gate_up" else 8192)
+
+
+def test_llama_4_has_a_dense_mlp_and_a_shared_expert(tmp_path: Path) -> None:
+    maverick = {
+        "qkv": (7168, 5120),
+        "o": (5120, 5120),
+        "gate_up": (32768, 5120),
+        "down": (5120, 16384),
+        "shared expert gate_up": (16384, 5120),
+        "shared expert down": (5120, 8192),
+        "expert gate_up": (16384, 5120),
+        "expert down": (5120, 8192),
+    }
+    equal = {"shared expert gate_up": "expert gate_up", "shared expert down": "expert down"}
+    found = of_config(tmp_path, LLAMA_4)
+    assert found == maverick
+    text = {**LLAMA_4["text_config"], "interleave_moe_layer_step": 1, "num_local_experts": 16}  # type: ignore[dict-item]
+    scout = of_config(tmp_path, {**LLAMA_4, "text_config": text})
+    assert set(maverick) - set(scout) == {"gate_up", "down"}
+    assert all(scout[shared] == scout[routed] for shared, routed in equal.items())
+    text["moe_layers"], text["num_hidden_layers"] = [0, 1, 2], 4
+    assert of_config(tmp_path, {**LLAMA_4, "text_config": text}) == maverick
+
+
+def test_dense_layers_beside_experts_are_counted_where_there_are_some(tmp_path: Path) -> None:
+    moe = {**MIXTRAL, "model_type": "qwen3_moe", "moe_intermediate_size": 768}
+    for change, dense in (
+        ({"decoder_sparse_step": 1}, False),
+        ({"decoder_sparse_step": 1, "mlp_only_layers": [0]}, True),
+        ({"first_k_dense_replace": 0}, False),
+        ({"first_k_dense_replace": 0, "moe_layer_freq": 2}, True),
+        ({"first_k_dense_replace": 3}, True),
+    ):
+        assert ("down" in of_config(tmp_path, {**moe, **change})) == dense, change
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        (
+            {**PYTHIA, "model_type": "of_ours"},
+            r"does not tell whether its MLP has a gate \(model_type of_ours, gelu\): say `gated: true` or",
+        ),
+        ({**MIXTRAL, "model_type": "jamba"}, r"no plain attention with an MLP \(model_type jamba\)"),
+        ({**MIXTRAL, "mamba_d_state": 16}, r"no plain attention with an MLP \(mamba_d_state\)"),
+        ({**MIXTRAL, "layer_types": ["linear_attention", "full_attention"]}, r"\(layer_types\)"),
+        ({**MIXTRAL, "shared_intermediate_size": 16}, r"not understood \(shared_intermediate_size\)"),
+        ({**MIXTRAL, "expert_layer_period": 2}, r"not understood \(expert_layer_period\)"),
+        (
+            {**PYTHIA, "model_type": "ernie4_5_moe", "moe_num_experts": 64},
+            r"not understood \(moe_num_experts\): write its shapes as an axis of `matrix`",
+        ),
+        (
+            {**PYTHIA, "num_attention_heads": 3},
+            r"hidden_size \(2048\) is no multiple of num_attention_heads \(3\)",
+        ),
         ("nope", "is not JSON"),
         ([1], "is not a model's config.json"),
         ({"hidden_size": 3}, "has no num_attention_heads"),
@@ -193,6 +294,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, config: Any, message: 
         ("{preset: glm-5, tokens: []}", "model.tokens"),
         ("{preset: glm-5, tokens: [0]}", "model.tokens.0"),
         ("{tokens: [1]}", "needs `preset` or `config`"),
+        ("{preset: glm-5, tokens: [1], gated: false}", "takes `gated` only with `config`"),
         ("{preset: glm-5, tokens: [1], tp: 0}", "model.tp"),
         ("{config: gone.json, tokens: [1]}", "no such model config"),
     ],
