@@ -7,6 +7,8 @@
 | `balanced`  | every expert the same number of rows, or one more                                                     |
 | `file:PATH` | as measured: a JSON list of rows for each expert, or of the expert ids of each token                    |
 
+A file must have as many tokens and rows as `tokens` and `top_k` say, since these name the case in every table.
+
 Experts of one token are distinct: a draw without replacement, by the Gumbel top-k trick (Kool, van Hoof, Welling: Stochastic
 Beams and Where to Find Them, 2019, section 2.2).
 """
@@ -29,7 +31,7 @@ def rows_of_experts(
     """Rows of each expert, `experts` numbers. Raises ValueError, and OSError for a file that cannot be read."""
     kind, _, path = routing.partition(":")
     if kind == "file" and path:
-        return _from_file(os.path.expanduser(path), experts)
+        return _from_file(os.path.expanduser(path), tokens, experts, top_k)
     if routing not in KINDS:
         raise ValueError("routing is {!r}: known are {} and file:PATH".format(routing, ", ".join(KINDS)))
     if min(tokens, experts, top_k) < 1 or top_k > experts:
@@ -55,7 +57,7 @@ def _drawn(tokens: int, experts: int, top_k: int, seed: int, exponent: float) ->
     return [int(count) for count in counts]
 
 
-def _from_file(path: str, experts: int) -> List[int]:
+def _from_file(path: str, tokens: int, experts: int, top_k: int) -> List[int]:
     with open(path, encoding="utf-8") as file:
         try:
             found: Any = json.load(file)
@@ -72,6 +74,15 @@ def _from_file(path: str, experts: int) -> List[int]:
                 counts[expert] += 1
         if not sum(counts):
             raise ValueError("{}: no token has an expert".format(path))
+        if len(found) != tokens:
+            raise ValueError("{} has {} tokens, and the case says tokens={}".format(path, len(found), tokens))
+        for number, token in enumerate(found):
+            if len(token) != top_k:
+                raise ValueError(
+                    "{}: token {} has {} experts, and the case says top_k={}".format(
+                        path, number, len(token), top_k
+                    )
+                )
         return counts
     if (
         not isinstance(found, list)
@@ -81,6 +92,16 @@ def _from_file(path: str, experts: int) -> List[int]:
     ):
         raise ValueError(
             "{} is no list of rows for {} experts, and none of tokens' experts".format(path, experts)
+        )
+    if sum(found) != tokens * top_k:
+        raise ValueError(
+            "{} has {} rows, and the case says tokens={} top_k={}, which makes {}".format(
+                path, sum(found), tokens, top_k, tokens * top_k
+            )
+        )
+    if max(found) > tokens:
+        raise ValueError(
+            "{}: an expert has {} rows, and the case says tokens={}".format(path, max(found), tokens)
         )
     return found
 

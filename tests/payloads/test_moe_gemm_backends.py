@@ -209,9 +209,10 @@ def test_routing_from_a_file(load, measure, tmp_path):
     rows, trace = tmp_path / "rows.json", tmp_path / "trace.json"
     rows.write_text(json.dumps([0, 3, 0, 1, 2]))
     trace.write_text(json.dumps([[1, 4], [1, 3], [4, 1]]))
-    assert routing.rows_of_experts(f"file:{rows}", 1, 5, 2) == [0, 3, 0, 1, 2]
-    assert routing.rows_of_experts(f"file:{trace}", 1, 5, 2) == [0, 3, 0, 1, 2]
-    record = run(load, measure, {"routing": f"file:{rows}"}, ["torch"], Device())["torch"]
+    assert routing.rows_of_experts(f"file:{rows}", 3, 5, 2) == [0, 3, 0, 1, 2]
+    assert routing.rows_of_experts(f"file:{trace}", 3, 5, 2) == [0, 3, 0, 1, 2]
+    params = {"routing": f"file:{rows}", "tokens": 3, "top_k": 2}
+    record = run(load, measure, params, ["torch"], Device())["torch"]
     assert (record["status"], record["extra"]["active_experts"]) == ("ok", 3)
 
 
@@ -221,12 +222,14 @@ def test_routing_from_a_file(load, measure, tmp_path):
         ("[1, 2]", "no list of rows for 5 experts"),
         ("[[9]]", "9 is none of 5 experts"),
         ('{"a": 1}', "no list of rows"),
+        ("[100000, 0, 0, 0, 0]", "has 100000 rows, and the case says tokens=16 top_k=2, which makes 32"),
     ],
 )
 def test_a_file_that_is_no_routing_is_an_error_that_says_so(load, measure, tmp_path, text, complaint):
     path = tmp_path / "routing.json"
     path.write_text(text)
-    record = run(load, measure, {"routing": f"file:{path}"}, ["torch"], Device())["torch"]
+    params = {"routing": f"file:{path}", "tokens": 16, "top_k": 2}
+    record = run(load, measure, params, ["torch"], Device())["torch"]
     assert record["status"] == "error"
     assert complaint in record["reason"]
 
@@ -240,6 +243,13 @@ def test_a_file_that_is_no_routing_is_an_error_that_says_so(load, measure, tmp_p
         ("[[0, 1], [2, 2]]", r"a token has an expert twice: \[2, 2\]"),
         ("[[0, 4]]", "4 is none of 4 experts"),
         ("[0, 0, 0, 0]", "is no list of rows"),
+        ("[4, 4, 4, 3]", "has 15 rows, and the case says tokens=8 top_k=2, which makes 16"),
+        ("[9, 7, 0, 0]", "an expert has 9 rows, and the case says tokens=8"),
+        ("[[0, 1], [2, 3]]", "has 2 tokens, and the case says tokens=8"),
+        (
+            "[[0, 1], [2, 3], [0, 1], [2, 3], [0, 1], [2, 3], [0, 1], [2]]",
+            "token 7 has 1 experts, and the case says top_k=2",
+        ),
     ],
 )
 def test_a_routing_file_is_read_with_care(tmp_path, text, complaint):
