@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import faulthandler
-import fnmatch
 import gc
 import importlib
 import importlib.util
@@ -14,7 +12,7 @@ import sys
 import time
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
-from . import channel, device, environment, failures, scripts, streams
+from . import channel, device, environment, failures, scripts, selection, streams
 from .declare import Payload
 from .gang import Gang
 from .measure import CaseRun, Reporter
@@ -23,7 +21,8 @@ from .measure import CaseRun, Reporter
 def main(payload: Payload, cases: Sequence[Mapping[str, Any]], argv: Optional[Sequence[str]] = None) -> None:
     """Run the payload and end the process: under an agent until it says so, else all of `cases`.
 
-    Exit code 0 when every measurement is ok or unsupported and at least one is ok, else 1 (always 0 under an agent).
+    Exit code 0 when every measurement is ok or unsupported and at least one is ok, else 1 (always 0 under an agent); 2 for
+    a case or backend that the script does not have.
     """
     if scripts.taken(payload):
         return
@@ -32,15 +31,14 @@ def main(payload: Payload, cases: Sequence[Mapping[str, Any]], argv: Optional[Se
         _enable_faulthandler()
         serve(payload, cases, *descriptors)
         sys.exit(0)
-    options = _parse(payload, argv)
-    chosen = _select(cases, options)
+    options = selection.parse(payload.name, argv, cases)
     if options.list:
-        for item in chosen:
-            print("{}  {}  [{}]".format(item["case_id"], item["label"], ", ".join(item["backends"])))
+        for item in options.chosen:
+            print(selection.line(item))
         sys.exit(0)
     out = channel.take_stdout()
     _enable_faulthandler()
-    sys.exit(0 if stand_alone(payload, chosen, out) else 1)
+    sys.exit(0 if stand_alone(payload, options.chosen, out) else 1)
 
 
 def _enable_faulthandler() -> None:
@@ -213,31 +211,3 @@ def _distributions(payload: Payload, cases: Iterable[Mapping[str, Any]]) -> List
         for library in payload.backends[backend].needs.libraries
         for name in library.installed_as
     ]
-
-
-def _parse(payload: Payload, argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Benchmark {}: prints one JSON line a measurement on standard output.".format(
-            payload.name
-        )
-    )
-    parser.add_argument("--list", action="store_true", help="list the cases and end")
-    parser.add_argument(
-        "--case", action="append", metavar="ID", help="only this case: id, prefix of one, or label glob"
-    )
-    parser.add_argument("--backend", action="append", metavar="NAME", help="only this backend")
-    return parser.parse_args(argv)
-
-
-def _select(cases: Sequence[Mapping[str, Any]], options: argparse.Namespace) -> List[Mapping[str, Any]]:
-    chosen: List[Mapping[str, Any]] = []
-    for item in cases:
-        if options.case and not any(
-            item["case_id"].startswith(asked) or fnmatch.fnmatchcase(str(item["label"]), asked)
-            for asked in options.case
-        ):
-            continue
-        backends = [name for name in item["backends"] if not options.backend or name in options.backend]
-        if backends:
-            chosen.append(dict(item, backends=backends))
-    return chosen

@@ -172,6 +172,30 @@ def test_cases_and_backends_can_be_listed_and_chosen(script):
     assert [(r["label"], r["backend"]) for r in chosen] == [("first", "numpy"), ("second", "numpy")]
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--backend", "nump"], "--backend 'nump' is none of the script's: there are numpy, torch"),
+        (["--backend", "numpy", "--backend", "x"], "--backend 'x' is none of the script's: there are numpy, torch"),
+        (["--case", "second", "--backend", "torch"], "--backend 'torch' is none of the chosen cases': there are numpy"),
+        (
+            ["--case", "first", "--case", "third"],
+            "--case 'third' fits no case; there are:\n"
+            "  0123456789abcdef  first  [numpy, torch]\n  ffffffffffffffff  second  [numpy]",
+        ),
+        (["--case", "1234", "--list"], "--case '1234' fits no case; there are:\n  0123456789abcdef"),
+    ],
+)  # fmt: skip
+def test_a_choice_that_fits_nothing_says_what_there_is(script, asked, told):
+    items = [
+        make_item(SMALL, ["numpy", "torch"], label="first"),
+        make_item(SMALL, ["numpy"], label="second", case_id="f" * 16),
+    ]
+    done = run(script(items), *asked)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert told in done.stderr.decode()
+
+
 def test_only_the_libraries_asked_for_are_imported(script):
     path = script([make_item(SMALL, ["numpy", "flashinfer:cutlass"])])
     watched = (
