@@ -12,7 +12,7 @@ from math import exp, log1p, sqrt
 from orchestrator.compare.floors import NoiseOfHosts
 from orchestrator.compare.values import EXPLAINED, Match, Outcome, Pair, Timed
 from orchestrator.compare.weighing import Weighed, weigh
-from orchestrator.statistics import Decision, holm, t_quantile
+from orchestrator.statistics import Decision, holm
 
 FALSE_CALLS = 0.005
 """Chance of calling any change in a table in which nothing changed: half of the 1% that is promised."""
@@ -44,7 +44,7 @@ def _unknown(match: Match) -> Pair:
 
 
 def _judge(match: Match, weighed: Weighed, decision: Decision, threshold: float | None) -> Pair:
-    least = t_quantile(decision.level / 2, weighed.noise.df) * sqrt(weighed.noise.variance)
+    least = weighed.least(decision.level)
     freak = weighed.worst_case + FREAKS_NOISE * sqrt(weighed.noise.variance) if weighed.worst_case else 0.0
     floor = max(least, freak, log1p(threshold or 0.0))
     by_freaks = weighed.source != "samples" and floor == freak

@@ -34,6 +34,17 @@ median and 2.8% at most; events by 2.6% in the median, with a tail beyond 50%. A
 time away while a neighbour is awake."""
 USUAL_OF_PROGRAMS = Usual(Noise(0.10**2, 4), 0.60)
 """How a program took the time that it prints is not known."""
+LEAP = 0.08
+"""A quiet host leaps by this from run to run, too, and may leap there in one run and back in the other."""
+FREAK_OF_WITHIN = 2.0
+LEAST_NOISE = 0.02
+NOISE_OF_WITHIN = 0.5
+"""What disturbs a CPU for a whole run also comes and goes in it. In the runs of tests/compare/data, of 1,600 pairs whose
+samples lay within 10% (the 10th to the 90th percentile, of the looser side), none differed by more than 20%, and
+99% by less than 6%; with wider samples up to 4.7 times. So a freak is no more than a leap and twice that spread, and the
+usual noise 2% and half of it, where that is less than what is usual for the timer."""
+OF_DEVICES = frozenset({"graph", "cupti", "events"})
+"""Timers for which that is not known."""
 SMALLEST_SCALE = 5e-4
 """Clocks have a resolution: runs that agree to the last digit do not prove that there is no noise."""
 DEVICES_DIFFER = 0.02
@@ -49,10 +60,14 @@ RARE = 0.005
 
 @dataclass(frozen=True)
 class Floor:
-    """The noise of a time at a place, and (as a log ratio) how far off a freak run there may be. `source` as in `Pair.noise`, `runs` how many earlier runs it is from."""
+    """The noise of a time at a place, and (as a log ratio) how far off a freak run there must be reckoned to be.
+
+    Nothing but a change is further off than `plausible`, beside the usual noise. `source` as in `Pair.noise`, `runs`
+    how many earlier runs it is from."""
 
     noise: Noise
     worst_case: float
+    plausible: float
     source: str
     runs: int
 
@@ -75,35 +90,58 @@ class NoiseOfHosts:
         """The earlier times of a subject, wherever it was measured: they show the step of its clock."""
         return self._times.get(subject, ())
 
-    def of(self, subject: Subject, payload: str, side: Timed, *, trusted: bool, tests: int) -> Floor:
+    def of(
+        self,
+        subject: Subject,
+        payload: str,
+        side: Timed,
+        *,
+        trusted: bool,
+        tests: int,
+        within: float | None = None,
+    ) -> Floor:
         """The noise of a subject at the side's place, in a comparison of `tests` pairs.
 
         `trusted`: both times of the pair are valid, so that earlier ones that were not say nothing about its usual
         noise. They do say what may go wrong at the host, and what shows in some samples hides from others.
+        `within` is how far apart the samples of the pair lie, as a log ratio, where there are enough to tell.
         """
         known = self._valid if trusted else self._all
         own, pool = known.own(subject, side.host), known.pool(side.host, subject.timer, payload)
         freaks = self._all.pool(side.host, subject.timer, payload)
-        source = "history" if own else "host" if pool.runs else "samples"
+        usual, usual_freak = pool.usual, freaks.usual_freak
+        plausible = usual_freak
+        if within is not None and trusted and subject.timer not in OF_DEVICES:
+            plausible = min(plausible, LEAP + FREAK_OF_WITHIN * within)
+            usual_freak = min(usual_freak, max(2 * LEAP, plausible))
+            if not pool.is_of_host:
+                scale = LEAST_NOISE + NOISE_OF_WITHIN * within
+                usual = Noise(min(usual.variance, scale**2), usual.df)
         return Floor(
-            moderate(own, pool.usual), freaks.worst_of(tests, trusted=trusted), source, own.runs if own else 0
+            noise=moderate(own, usual),
+            worst_case=freaks.worst_of(tests, usual_freak, trusted=trusted),
+            plausible=max(LEAP, plausible, worst_case(freaks.freaks)),
+            source="history" if own else "host" if pool.runs else "samples",
+            runs=own.runs if own else 0,
         )
 
 
 @dataclass(frozen=True)
 class _Pool:
     """What is known of a host by all that was measured there with one payload and timer: the usual noise of a
-    measurement, and the freak deviations among `seen` ones. `runs` is of the measurement with the longest history."""
+    measurement, and the freak deviations among `seen` ones. `runs` is of the measurement with the longest history.
+    `is_of_host` is false where too little was measured there, so that the noise is what is usual for the timer."""
 
     usual: Noise
     usual_freak: float
+    is_of_host: bool = False
     freaks: tuple[float, ...] = ()
     seen: int = 0
     runs: int = 0
 
-    def worst_of(self, tests: int, *, trusted: bool) -> float:
+    def worst_of(self, tests: int, usual_freak: float, *, trusted: bool) -> float:
         """How large a freak must be reckoned with when so many pairs are compared."""
-        usual = 0.0 if trusted and self.runs >= RUNS_THAT_SHOW_FREAKS else self.usual_freak
+        usual = 0.0 if trusted and self.runs >= RUNS_THAT_SHOW_FREAKS else usual_freak
         expected = 2 * tests * len(self.freaks) / self.seen if self.seen else 0.0
         return max(usual, worst_case(self.freaks) if expected > RARE else 0.0)
 
@@ -140,4 +178,4 @@ def _pool(spreads: Sequence[Spread], prior: Usual) -> _Pool:
         limit = FREAK * sqrt(moderate(one, usual).variance)
         freaks += [deviation for deviation in one.deviations if abs(deviation) > limit]
     runs = [one.runs for one in spreads]
-    return _Pool(usual, prior.freak, tuple(freaks), sum(runs), max(runs, default=0))
+    return _Pool(usual, prior.freak, scale is not None, tuple(freaks), sum(runs), max(runs, default=0))

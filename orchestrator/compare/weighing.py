@@ -19,6 +19,8 @@ from orchestrator.statistics import Draws, Noise, median_draws, resolution, t_qu
 
 DRAWS = 2000
 INTERVAL = (0.025, 0.975)
+TOGETHER = (0.1, 0.9)
+FEWEST_TO_LIE_TOGETHER = 12
 _SEED = 20250102
 
 
@@ -26,16 +28,33 @@ _SEED = 20250102
 class Weighed:
     """A difference (b over a) with its 95% interval, its noise, and how far off a freak run may be.
 
-    `p_value` is two-sided, of the hypothesis that nothing changed. `source` and `runs` say where the noise is from.
+    `source` and `runs` say where the noise is from. A noise that little is known of has heavy tails, but not without
+    end: beyond the `plausible` leap of a machine there is only the `ordinary` noise, whose size is taken for known.
     """
 
     difference: float
     interval: tuple[float, float]
     noise: Noise
+    ordinary: Noise
+    plausible: float
     worst_case: float
-    p_value: float
     source: str
     runs: int
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided, of the hypothesis that nothing changed."""
+        size = abs(self.difference)
+        beyond = max(0.0, size - self.plausible)
+        heavy, bounded = _tail(size, self.noise), _tail(beyond, self.ordinary)
+        return min(1.0, 2 * min(heavy, bounded))
+
+    def least(self, level: float) -> float:
+        """The least difference with a p-value of `level`."""
+        heavy, bounded = (
+            t_quantile(level / 2, noise.df) * sqrt(noise.variance) for noise in (self.noise, self.ordinary)
+        )
+        return min(heavy, self.plausible + bounded)
 
 
 def weigh(match: Match, hosts: NoiseOfHosts, tests: int) -> Weighed | None:
@@ -43,7 +62,11 @@ def weigh(match: Match, hosts: NoiseOfHosts, tests: int) -> Weighed | None:
     and on one side too few samples."""
     a, b = match.a, match.b
     trusted = a.is_valid and b.is_valid
-    floors = [hosts.of(match.subject, match.payload, side, trusted=trusted, tests=tests) for side in (a, b)]
+    apart = _apart(a, b)
+    floors = [
+        hosts.of(match.subject, match.payload, side, trusted=trusted, tests=tests, within=apart)
+        for side in (a, b)
+    ]
     weakest = min(floors, key=lambda floor: floor.runs)
     draws = [median_draws(side.samples_us, DRAWS, stream) for stream, side in enumerate((a, b))]
     if weakest.source != "history" and any(
@@ -57,15 +80,16 @@ def weigh(match: Match, hosts: NoiseOfHosts, tests: int) -> Weighed | None:
     ]
     step = resolution([*_times(a), *_times(b), *hosts.times(match.subject)])
     between = _sum([*_between_runs(floors, a, b), *(_of_clock(step, side) for side in (a, b))])
-    noise = _sum([between, *(known for _, known in within)])
+    samples = [known for _, known in within]
     spread = difference + within[1][0] - within[0][0] + sqrt(between.variance) * _t_draws(between.df)
     low, high = np.quantile(spread, INTERVAL)
     return Weighed(
         difference=difference,
         interval=(float(low), float(high)),
-        noise=noise,
+        noise=_sum([between, *samples]),
+        ordinary=_sum([Noise(between.variance, inf), *samples]),
+        plausible=max(floor.plausible for floor in floors),
         worst_case=max(floor.worst_case for floor in floors),
-        p_value=2 * t_tail(difference / sqrt(noise.variance), noise.df),
         source=weakest.source,
         runs=weakest.runs,
     )
@@ -91,6 +115,24 @@ def _between_runs(floors: Sequence[Floor], a: Timed, b: Timed) -> list[Noise]:
     if a.device_uuid != b.device_uuid:
         parts.append(Noise(DEVICES_DIFFER**2, inf))
     return parts
+
+
+def _apart(a: Timed, b: Timed) -> float | None:
+    """How far apart the samples of the looser side lie; None where a run has too few to tell. The history has none."""
+    found = [_spread(side.samples_us) for side in (a, b) if side.samples_us or side.runs == 1]
+    return None if None in found or not found else max(one for one in found if one is not None)
+
+
+def _spread(samples_us: Sequence[float]) -> float | None:
+    times = [log(time) for time in samples_us if time > 0]
+    if len(times) < FEWEST_TO_LIE_TOGETHER:
+        return None
+    low, high = np.quantile(times, TOGETHER)
+    return float(high - low)
+
+
+def _tail(difference: float, noise: Noise) -> float:
+    return t_tail(difference / sqrt(noise.variance), noise.df)
 
 
 def _times(side: Timed) -> list[float]:

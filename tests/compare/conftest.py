@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -76,3 +79,16 @@ def add_runs(
         return ids
 
     return add
+
+
+@pytest.fixture
+def farbench(archive: Archive) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("FARBENCH_")}
+        environ |= {"FARBENCH_ARCHIVE": str(archive.path), "COLUMNS": "160"}
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments], cwd=archive.path.parent, env=environ,
+            capture_output=True, text=True, encoding="utf-8", timeout=100, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    return run

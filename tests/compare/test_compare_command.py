@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -16,19 +14,6 @@ from orchestrator.archive import Archive
 
 QUIET = [100.0, 100.2, 99.9, 100.1, 99.8, 100.0, 100.3, 99.9, 100.1, 100.0]
 Farbench = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def farbench(archive: Archive) -> Farbench:
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("FARBENCH_")}
-        environ |= {"FARBENCH_ARCHIVE": str(archive.path), "COLUMNS": "160"}
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments], cwd=archive.path.parent, env=environ,
-            capture_output=True, text=True, encoding="utf-8", timeout=100, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    return run
 
 
 def test_a_regression_exits_with_5_unless_it_is_told_not_to(
