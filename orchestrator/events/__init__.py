@@ -2,7 +2,7 @@
 
 from orchestrator.events.fold import Fold
 from orchestrator.events.journal import BadLine, JournalLines, parse_line, parse_measurement
-from orchestrator.events.missing import Expected, missing
+from orchestrator.events.missing import Expected, as_record, lacking, missing
 from orchestrator.events.state import AgentState, Entry, HostState, Key, WorkerView
 
 __all__ = [
@@ -15,6 +15,8 @@ __all__ = [
     "JournalLines",
     "Key",
     "WorkerView",
+    "as_record",
+    "lacking",
     "missing",
     "parse_line",
     "parse_measurement",

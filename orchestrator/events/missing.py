@@ -31,6 +31,13 @@ def missing(
     reason: str | Callable[[Expected], str],
 ) -> Iterator[Measurement]:
     """A `lost` or `cancelled` record for each expected measurement that no journal holds, in the order given."""
+    for item in lacking(expected, fold):
+        told = reason if isinstance(reason, str) else reason(item)
+        yield as_record(item, run_id=run_id, status=status, reason=told)
+
+
+def lacking(expected: Iterable[Expected], fold: Fold) -> Iterator[Expected]:
+    """What of it no journal holds."""
     scopes: dict[tuple[str, str], set[str]] = {}
     for key in fold.entries:
         scopes.setdefault((key.case_id, key.backend), set()).add(key.scope)
@@ -38,18 +45,23 @@ def missing(
         scopes.setdefault(asked, set()).update(answered)
     for item in expected:
         if not _held(item, scopes.get((item.case.case_id, item.backend), set()), fold.placement):
-            yield Measurement(
-                run_id=run_id,
-                host=item.host,
-                device=item.device,
-                case_id=item.case.case_id,
-                label=item.case.label,
-                payload=item.case.payload,
-                params=dict(item.case.params),
-                backend=item.backend,
-                status=status,
-                reason=reason if isinstance(reason, str) else reason(item),
-            )
+            yield item
+
+
+def as_record(item: Expected, *, run_id: str, status: Status, reason: str) -> Measurement:
+    """The record of a measurement that has no result."""
+    return Measurement(
+        run_id=run_id,
+        host=item.host,
+        device=item.device,
+        case_id=item.case.case_id,
+        label=item.case.label,
+        payload=item.case.payload,
+        params=dict(item.case.params),
+        backend=item.backend,
+        status=status,
+        reason=reason,
+    )
 
 
 def _held(item: Expected, scopes: set[str], placement: str) -> bool:

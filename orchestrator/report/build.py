@@ -8,7 +8,7 @@ different machines are never averaged away. Under `shard` a case has one row, wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,12 +24,12 @@ from orchestrator.archive import (
     read_measurements,
     read_results,
 )
-from orchestrator.model import Measurement, RunCounts, Status
-from orchestrator.report import ceilings
+from orchestrator.model import Measurement, RunCounts
+from orchestrator.report import ceilings, whole
 from orchestrator.report.ceilings import Ceiling, Share
+from orchestrator.report.footnotes import Footnotes
 from orchestrator.report.speedup import NoSpeedup, Speedup, speedup
-
-_NOTE_LENGTH = 300
+from orchestrator.report.whole import Plan, Slot, TakenUp
 
 
 @dataclass(frozen=True)
@@ -78,25 +78,39 @@ class PayloadTable:
 
 @dataclass(frozen=True)
 class Report:
-    """A run, its measurements and their tables. `state` as `Archive.state` has it."""
+    """A run, its measurements and their tables. `state` as `Archive.state` has it.
+
+    The tables also have what `pending` lists, and what the runs that this one takes up had `measured_before`;
+    `unread_before` is the one of them that the archive does not have."""
 
     run: RunDocument
     state: str
     measurements: tuple[Measurement, ...]
     tables: tuple[PayloadTable, ...]
     counts: RunCounts
+    pending: tuple[Measurement, ...] = ()
+    measured_before: tuple[Measurement, ...] = ()
+    unread_before: str | None = None
 
     @property
     def speedups(self) -> tuple[Speedup | NoSpeedup | None, ...]:
         """The speed-up of each measurement, in their order; None where there is no baseline to compare with."""
-        of_object = {id(cell.measurement): cell.speedup for cell in self._cells()}
-        return tuple(of_object.get(id(measurement)) for measurement in self.measurements)
+        return self._speedups(self.measurements)
+
+    @property
+    def speedups_before(self) -> tuple[Speedup | NoSpeedup | None, ...]:
+        """Those of what was measured before."""
+        return self._speedups(self.measured_before)
 
     @property
     def shares(self) -> tuple[Share | None, ...]:
         """Of each measurement, in their order: its share of the ceilings measured on its device, where they are known."""
         of_object = {id(cell.measurement): cell.share for cell in self._cells()}
         return tuple(of_object.get(id(measurement)) for measurement in self.measurements)
+
+    def _speedups(self, measurements: Iterable[Measurement]) -> tuple[Speedup | NoSpeedup | None, ...]:
+        of_object = {id(cell.measurement): cell.speedup for cell in self._cells()}
+        return tuple(of_object.get(id(measurement)) for measurement in measurements)
 
     def _cells(self) -> Iterator[Cell]:
         return (cell for table in self.tables for row in table.rows for cell in row.cells)
@@ -113,6 +127,7 @@ def build(archive: Archive, folder: RunFolder) -> Report:
 def _build(archive: Archive, folder: RunFolder) -> Report:
     document = read_document(folder.run_json)
     state = archive.state(folder, document)
+    gaps: tuple[Slot, ...] = ()
     if folder.is_committed:
         measurements = tuple(read_results(folder))
     else:
@@ -123,7 +138,10 @@ def _build(archive: Archive, folder: RunFolder) -> Report:
         for host, told in fold.hosts.items():
             if told.devices and host in document.hosts:
                 document.hosts[host].devices = list(told.devices)
-    return lay_out(document, state, measurements, ceilings.earlier(archive, folder, measurements))
+        gaps = whole.gaps(document, fold, state)
+    before = whole.taken_up(archive, document)
+    known = ceilings.earlier(archive, folder, measurements)
+    return lay_out(document, state, measurements, known, gaps=gaps, before=before)
 
 
 def lay_out(
@@ -131,31 +149,46 @@ def lay_out(
     state: str,
     measurements: Iterable[Measurement],
     earlier: Mapping[ceilings.Key, Ceiling] | None = None,
+    *,
+    gaps: Sequence[Slot] = (),
+    before: TakenUp | None = None,
 ) -> Report:
-    """The report of a run whose document and measurements are at hand; `earlier` are ceilings from before the run."""
-    measurements = tuple(measurements)
+    """The report of a run whose document and measurements are at hand; `earlier` are ceilings from before the run,
+    `gaps` what has no result, `before` what the runs had that it takes up."""
+    before = before or TakenUp()
+    lost = [gap for gap in gaps if not gap.is_pending]
+    own = [*(Slot(m) for m in measurements), *lost]
+    measurements = tuple(slot.measurement for slot in own)
+    pending = [gap for gap in gaps if gap.is_pending]
+    newer = [slot.measurement for slot in (*own, *pending)]
+    old = tuple(whole.not_among(before.measurements, newer, document.placement))
     known = {**(earlier or {}), **ceilings.measured(measurements)}
-    models = _Models(document, measurements)
+    models = _Models(document, (*measurements, *old))
+    plan = Plan.of(document, before)
     # Two parts of a sweep may measure one payload against different baselines: they are two tables.
-    baselines = {c.id: c.baseline or document.plan.baselines.get(c.payload) for c in document.plan.cases}
-    groups: dict[tuple[str, str | None, str], list[Measurement]] = {}
-    for measurement in measurements:
-        baseline = baselines.get(measurement.case_id)
-        groups.setdefault((measurement.payload, baseline, models.of(measurement)), []).append(measurement)
-    order = {
-        name: number
-        for number, name in enumerate(dict.fromkeys(case.payload for case in document.plan.cases))
-    }
-    is_open = state in ("running", "detached")
+    groups: dict[tuple[str, str | None, str], list[Slot]] = {}
+    for slot in (*own, *pending, *map(Slot, old)):
+        m = slot.measurement
+        key = m.payload, plan.baselines.get(m.case_id), slot.model or models.of(m)
+        groups.setdefault(key, []).append(slot)
     tables = [
-        _table(document, payload, baseline, model, members, is_open, known)
+        _table(document, plan, payload, baseline, model, members, known)
         for (payload, baseline, model), members in sorted(
-            groups.items(), key=lambda g: order.get(g[0][0], len(order))
+            groups.items(), key=lambda g: plan.payloads.get(g[0][0], len(plan.payloads))
         )
     ]
     statuses = Counter(m.status.value for m in measurements)
     verdicts = Counter(m.verdict.value for m in measurements if m.verdict is not None)
-    return Report(document, state, measurements, tuple(tables), RunCounts(dict(statuses), dict(verdicts)))
+    return Report(
+        run=document,
+        state=state,
+        measurements=measurements,
+        tables=tuple(tables),
+        counts=RunCounts(dict(statuses), dict(verdicts)),
+        pending=tuple(slot.measurement for slot in pending),
+        measured_before=old,
+        unread_before=before.unread,
+    )
 
 
 class _Models:
@@ -182,26 +215,27 @@ class _Models:
 
 def _table(
     document: RunDocument,
+    plan: Plan,
     payload: str,
     wanted: str | None,
     model: str,
-    members: list[Measurement],
-    is_open: bool,
+    slots: list[Slot],
     known: Mapping[ceilings.Key, Ceiling],
 ) -> PayloadTable:
-    backends = _in_plan_order((m.backend for m in members), document.plan.backends)
+    members = [slot.measurement for slot in slots]
+    backends = _in_plan_order((m.backend for m in members), plan.backends)
     resolved = {m.backend: m.resolved_backend for m in members if m.resolved_backend}
     baseline = wanted if wanted in backends else next((b for b, r in resolved.items() if r == wanted), None)
-    planned = {case.id: case.backends or document.plan.backends for case in document.plan.cases}
-    rows: dict[tuple[str, str, str], dict[str, Measurement]] = {}
-    for measurement in members:
-        key = _row_key(measurement, document.placement, model)
-        rows.setdefault(key, {}).setdefault(measurement.backend, measurement)
-    number = {case.id: position for position, case in enumerate(document.plan.cases)}
-    notes = _Notes()
+    rows: dict[tuple[str, str, str], dict[str, Slot]] = {}
+    for slot in slots:
+        m = slot.measurement
+        rows.setdefault(_row_key(m, document.placement, model), {}).setdefault(m.backend, slot)
+    notes = Footnotes(document.run_id, plan.unread)
     laid_out = [
-        _row(found, backends, baseline, planned.get(case_id, []) if is_open else [], notes, known)
-        for (case_id, _, _), found in sorted(rows.items(), key=lambda r: number.get(r[0][0], len(number)))
+        _row(found, backends, baseline, notes, known)
+        for (case_id, _, _), found in sorted(
+            rows.items(), key=lambda r: plan.cases.get(r[0][0], len(plan.cases))
+        )
     ]
     timings = [m.timing for m in members if m.timing is not None]
     marks = {
@@ -222,50 +256,29 @@ def _table(
 
 
 def _row(
-    found: Mapping[str, Measurement],
+    found: Mapping[str, Slot],
     backends: tuple[str, ...],
     baseline: str | None,
-    pending: list[str],
-    notes: _Notes,
+    notes: Footnotes,
     known: Mapping[ceilings.Key, Ceiling],
 ) -> Row:
+    first = next(iter(found.values())).measurement
+    beside = found.get(baseline or "")
     cells = []
     for backend in backends:
-        measurement = found.get(backend)
-        if measurement is None:
-            cells.append(Cell(None, pending=backend in pending))
+        slot = found.get(backend)
+        if slot is None or slot.is_pending:
+            note = notes.of_nothing(pending=slot is not None)
+            cells.append(Cell(None, note=note, pending=slot is not None))
             continue
-        against = None if baseline in (None, backend) else speedup(found.get(baseline or ""), measurement)
+        measurement = slot.measurement
+        against = None
+        if baseline not in (None, backend):
+            against = speedup(beside.measurement if beside else None, measurement)
         note, share = notes.of(measurement, against), ceilings.share_of(measurement, known)
         cells.append(Cell(measurement, against, note, share=share))
-    first = next(iter(found.values()))
-    places = tuple(dict.fromkeys(_place(m) for m in found.values()))
-    return Row(first.case_id, first.label, first.row, places, tuple(cells))
-
-
-class _Notes:
-    """Footnotes of a table: equal ones share a number."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def of(self, measurement: Measurement, against: Speedup | NoSpeedup | None) -> int | None:
-        told = []
-        if measurement.status is not Status.OK:
-            told.append(f"{measurement.status}: {measurement.reason or 'no reason given'}")
-        elif measurement.verdict != "valid":
-            why = ", ".join(measurement.reasons) or measurement.reason or "no reason given"
-            told.append(f"{measurement.verdict}: {why}")
-        elif measurement.reasons:  # a program's own samples, which no verdict rests on
-            told.append(f"valid, but {', '.join(measurement.reasons)}")
-        if isinstance(against, NoSpeedup) and not against.comparable:
-            told.append(f"no speed-up: {against.why}")
-        if not told:
-            return None
-        line = "; ".join(told).strip().split("\n", 1)[0][:_NOTE_LENGTH]
-        if line not in self.lines:
-            self.lines.append(line)
-        return self.lines.index(line) + 1
+    places = dict.fromkeys(_place(slot.measurement) for slot in found.values() if not slot.is_pending)
+    return Row(first.case_id, first.label, first.row, tuple(filter(None, places)), tuple(cells))
 
 
 def _row_key(measurement: Measurement, placement: str, model: str) -> tuple[str, str, str]:

@@ -18,9 +18,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def render(report: Report) -> str:
-    """Every measurement with its speed-up; parameters, rows and metrics in columns `param.…`, `row.…`, `metric.…`."""
+    """Every measurement with its speed-up; parameters, rows and metrics in columns `param.…`, `row.…`, `metric.…`.
+    What is not measured yet has no status."""
     told = zip(report.measurements, report.speedups, report.shares, strict=True)
     lines = [_line(m, speedup, share) for m, speedup, share in told]
+    lines += [{**_line(m, None, None), "status": None} for m in report.pending]
     heads = list(dict.fromkeys(name for line in lines for name in line)) if lines else list(_FIXED)
     known = {name: place for place, name in enumerate(_FIXED)}
     heads.sort(key=lambda name: known.get(name, len(known)))  # stable: the others as they came

@@ -11,7 +11,8 @@ from orchestrator.report.build import Report
 
 def render(report: Report) -> str:
     """Strict ASCII JSON; a line for the run and one for each measurement: all that is in `results.jsonl`, and under
-    `ceilings` its share of what was measured on its device, where that is known."""
+    `ceilings` its share of what was measured on its device, where that is known. `pending` is what an open run has not
+    measured yet."""
     return "".join(_pieces(report))
 
 
@@ -24,4 +25,9 @@ def _pieces(report: Report) -> Iterator[str]:
         if share is not None:
             line = f'{line[:-1]},"ceilings":{json.dumps(share.as_json(), allow_nan=False)}}}'
         yield ("," if number else "") + "\n" + line
-    yield "\n]}\n"
+    yield "\n]"
+    if report.pending:
+        told = ("case_id", "label", "payload", "params", "backend")
+        still = [{name: getattr(m, name) for name in told} for m in report.pending]
+        yield f',\n"pending": {json.dumps(still, allow_nan=False)}'
+    yield "}\n"

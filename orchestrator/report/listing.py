@@ -12,7 +12,9 @@ from rich.text import Text
 from orchestrator.archive import Archive, RunFolder, fold_run, known_total, read_document, read_outline
 from orchestrator.archive.notes import read_notes
 from orchestrator.errors import ArchiveError
+from orchestrator.model import Status
 from orchestrator.report.phrases import STATUS_ORDER
+from orchestrator.report.whole import gaps
 from orchestrator.wording import tally, visible
 
 _NOTE_SHOWN = 120
@@ -20,7 +22,8 @@ _NOTE_SHOWN = 120
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run. `counts` are of what is here; `expected` is how many measurements the plan asks for, if known."""
+    """One run. `counts` are of what is here, and of one that nobody measures any more also of what is lost; `expected` is
+    how many measurements the plan asks for, if known."""
 
     run_id: str
     sweep: str
@@ -79,12 +82,10 @@ def runs_table(listing: Listing) -> Table:
         table.add_column(head, overflow="fold", no_wrap=head in ("run", "started (UTC)"))
     for run in listing.runs:
         total = sum(run.counts.values())
-        is_open = run.state in ("running", "detached")
-        of = (
-            f"{total}/{run.expected}"
-            if is_open and run.expected is not None and total <= run.expected
-            else str(total)
-        )
+        done = total - sum(run.counts.get(status, 0) for status in (Status.LOST, Status.CANCELLED))
+        if run.state in ("running", "detached"):
+            total = max(total, run.expected or 0)
+        of = str(total) if done == total else f"{done} of {total}"
         counts = tally(run.counts, STATUS_ORDER)
         began = (run.started_at or "").replace("T", " ")[:16]
         table.add_row(
@@ -113,6 +114,9 @@ def _line(archive: Archive, folder: RunFolder) -> RunLine:
         document = read_document(folder.run_json)
         fold = fold_run(folder, document)
         counts, expected = dict(fold.counts().statuses), known_total(document, fold)
+        if archive.state(folder, document) == "lost":
+            lost = len(gaps(document, fold, "lost"))
+            counts |= {"lost": counts.get("lost", 0) + lost} if lost else {}
     return RunLine(
         run_id=folder.run_id,
         sweep=document.sweep.name,

@@ -44,7 +44,7 @@ def of_cell(cell: Cell) -> Phrases:
     note = f"[{cell.note}]" if cell.note else ""
     measurement = cell.measurement
     if measurement is None:
-        return Phrases(word="…" if cell.pending else "–")
+        return Phrases(word="…" if cell.pending else "–", note=note)
     if measurement.status is not Status.OK:
         return Phrases(word=measurement.status.value, note=note)
     flag = {Verdict.SUSPECT: "?", Verdict.INVALID: "!"}.get(measurement.verdict or Verdict.VALID, "")
@@ -93,7 +93,7 @@ def row_label(table: PayloadTable, number_of_row: int) -> str:
     """A row's label, with what tells it from others of its case and, where there are several, its place."""
     row = table.rows[number_of_row]
     apart = [assignments(row.row)] if row.row else []
-    if table.several_places:
+    if table.several_places and row.places:
         apart.append("@ " + ", ".join(row.places))
     ending = visible(" ".join(apart), LABEL_LENGTH // 2)
     # A long label is cut before what tells the rows apart.
@@ -128,8 +128,15 @@ def summary(report: Report) -> list[str]:
     lines += _hosts(report)
     lines += _usage(report)
     if report.run.resumes:
-        lines.append(f"takes up what run {report.run.resumes} left")
+        lines.append(f"takes up what run {report.run.resumes} left" + _also(report))
     return [visible(line) for line in lines]
+
+
+def _also(report: Report) -> str:
+    told = ", of which the tables have the other results, too" if report.measured_before else ""
+    if report.unread_before == report.run.resumes:
+        return ", which is not in this archive"
+    return told + (f"; run {report.unread_before} is not in this archive" if report.unread_before else "")
 
 
 def _hosts(report: Report) -> list[str]:
@@ -182,7 +189,9 @@ def _described(told: HostRecord | None, models: list[str]) -> str:
 
 def heading(table: PayloadTable) -> str:
     """Payload and device model."""
-    return visible(f"{table.payload} on {table.device_model or 'no device'}")
+    nothing_yet = all(cell.measurement is None for cell in _cells(table))
+    unknown = "a device that is not known yet" if nothing_yet else "no device"
+    return visible(f"{table.payload} on {table.device_model or unknown}")
 
 
 def conditions(table: PayloadTable) -> str:

@@ -25,12 +25,14 @@ class NoSpeedup:
 
 
 def speedup(baseline: Measurement | None, measurement: Measurement | None) -> Speedup | NoSpeedup:
-    """The speed-up of a measurement over its baseline: only between times of one timer, cache state and device model,
+    """The speed-up of a measurement over its baseline: only between times of one run, timer, cache state and device model,
     and never with a time whose verdict is `invalid`."""
     if measurement is None or measurement.status is not Status.OK or measurement.timing is None:
         return NoSpeedup("no time")
     if baseline is None or baseline.status is not Status.OK or baseline.timing is None:
         return NoSpeedup("the baseline has no time")
+    if baseline.run_id != measurement.run_id:  # another day's clocks and neighbours: `compare` weighs those
+        return NoSpeedup(f"the baseline is of another run, {baseline.run_id}", comparable=False)
     for what, ours, theirs in (
         ("timer", measurement.timing.timer, baseline.timing.timer),
         ("cache", measurement.timing.cache, baseline.timing.cache),

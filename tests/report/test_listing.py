@@ -34,7 +34,7 @@ def test_runs_are_listed_newest_first_with_their_counts(archive: Archive, docume
     }  # fmt: skip
     assert [w.endswith("junk is no run") for w in listing.warnings] == [True]
     text = to_text(runs_table(listing))
-    assert "1/6: 1 ok" in text
+    assert "1 of 6: 1 ok" in text
     assert "2: 1 ok, 1 error" in text
     assert r"[bold]x\x1b" in text
     run.close()

@@ -11,6 +11,7 @@ from orchestrator.report.build import PayloadTable, Report
 from orchestrator.report.ceilings import Share
 from orchestrator.report.html.blocks import Block, Cell, Column, Section, Table, Text, Tone
 from orchestrator.report.speedup import NoSpeedup, Speedup
+from orchestrator.report.whole import PENDING
 from orchestrator.wording import assignments, number, ratio, share, visible
 
 LOG_CHARACTERS = 16_000
@@ -43,11 +44,13 @@ def sections(report: Report) -> list[Section]:
 
 def _comparison(report: Report) -> Section:
     logs = _Logs()
-    speedups = report.speedups
     rows = [
         _row(m, s, of_ceilings, logs)
-        for m, s, of_ceilings in zip(report.measurements, speedups, report.shares, strict=True)
+        for m, s, of_ceilings in zip(report.measurements, report.speedups, report.shares, strict=True)
     ]
+    rows += [_pending(m) for m in report.pending]
+    before = zip(report.measured_before, report.speedups_before, strict=True)
+    rows += [_row(m, s, None, logs, f"of run {m.run_id}") for m, s in before]
     columns = [*_COLUMNS, *(Column(title, detail=True) for title in _DETAILS)]
     columns += [Column("Measure it again", "code", detail=True), Column("Log", "log", detail=True)]
     kept = _used(columns, rows)
@@ -82,7 +85,11 @@ def _shown(cell: Cell | str | None) -> str:
 
 
 def _row(
-    m: Measurement, speedup: Speedup | NoSpeedup | None, of_ceilings: Share | None, logs: _Logs
+    m: Measurement,
+    speedup: Speedup | NoSpeedup | None,
+    of_ceilings: Share | None,
+    logs: _Logs,
+    also: str = "",
 ) -> list[Cell | str | None]:
     timing, verdict = m.timing, m.verdict
     status = m.status.value if verdict in (None, Verdict.VALID) else f"ok, {verdict}"
@@ -102,11 +109,23 @@ def _row(
         _number(m.metrics.get("gbps"), 3),
         _share(m.metrics.get("peak_fraction")),
         _share(of_ceilings.fraction if of_ceilings else None),
-        _remark(m, speedup),
+        _remark(m, speedup, also),
         *_detail(m),
         visible(repeat_command(m)),
         logs.tail(m),
     ]
+
+
+def _pending(m: Measurement) -> list[Cell | str | None]:
+    """The row of what is not measured yet."""
+    row: list[Cell | str | None] = [None] * (len(_COLUMNS) + len(_DETAILS) + 2)
+    said = {"Case": m.label, "Backend": m.backend, "Payload": m.payload, "Remark": PENDING}
+    for index, column in enumerate(_COLUMNS):
+        if column.title in said:
+            row[index] = visible(said[column.title])
+        elif column.title == "Status":
+            row[index] = Cell("…", None, "muted")
+    return row
 
 
 def _detail(m: Measurement) -> list[str | None]:
@@ -170,8 +189,8 @@ def _telemetry(m: Measurement) -> str:
     return visible(", ".join(told))
 
 
-def _remark(m: Measurement, speedup: Speedup | NoSpeedup | None) -> str:
-    told = [", ".join(m.reasons), m.reason or ""]
+def _remark(m: Measurement, speedup: Speedup | NoSpeedup | None, also: str) -> str:
+    told = [also, ", ".join(m.reasons), m.reason or ""]
     if isinstance(speedup, Speedup) and speedup.doubts:
         told.append("speed-up " + ", ".join(speedup.doubts))
     elif isinstance(speedup, NoSpeedup) and not speedup.comparable:
