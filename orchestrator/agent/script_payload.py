@@ -15,11 +15,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import procs
 from .attempt import DEFAULT_TIMEOUT_S, seconds
-from .exits import MemoryKills, describe
+from .exits import MemoryKills, describe, last_words, raised
+from .logs import TAIL_BYTES, printable
 from .paths import RunPaths
 from .script_folder import Folder
 from .script_results import (
@@ -37,6 +38,7 @@ from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
 from .wire import dump, native
 
 TERM_GRACE_S = 2.0
+NO_RESULT = "it ended without a result"
 _CHUNK = 1 << 16
 
 
@@ -119,7 +121,7 @@ class _Runner:
             folder.fill(self._config.get("files") or {}, executable=not self._config.get("python"))
             argv = self._argv(case, backend, folder)
             with tempfile.TemporaryFile(dir=folder.path) as spool:
-                outcome = self._execute(argv, folder.path, case, spool)
+                outcome, words = self._execute(argv, folder.path, case, spool)
                 rows, outcome = self._rows(folder, spool, outcome)
             folder.collect(self._config.get("collect") or ())
         except OSError as error:
@@ -127,8 +129,13 @@ class _Runner:
                 [],
                 Outcome("error", f"{error.strerror or error}: {error.filename or folder.path}"),
             )
+            words = None
         finally:
             folder.remove()
+        if outcome.status == "ok" and not rows:
+            outcome = Outcome("error", NO_RESULT)
+        if outcome.status != "ok" and words:
+            outcome = Outcome(outcome.status, f"{outcome.reason}; it last printed: {words}")
         target = float((case.get("measure") or {}).get("target_rel_error") or DEFAULT_TARGET_REL_ERROR)
         return measurements(rows, backend, keys, outcome, others, target)
 
@@ -160,55 +167,74 @@ class _Runner:
 
     # --- one execution ---------------------------------------------------------------------------------------
 
-    def _execute(self, argv: Sequence[str], cwd: str, case: Mapping[str, Any], spool: BinaryIO) -> Outcome:
+    def _execute(
+        self, argv: Sequence[str], cwd: str, case: Mapping[str, Any], spool: BinaryIO
+    ) -> Tuple[Outcome, Optional[str]]:
+        """How it ended, and what it printed last."""
         limit_s = seconds(case.get("timeout_s"), DEFAULT_TIMEOUT_S)
         kept = (procs.NONCE_VARIABLE, WORKER_VARIABLE, "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
         marks = {name: os.environ[name] for name in kept if name in os.environ}
         activate = self._job.get("activate")
         kills = MemoryKills()
         deadline = time.monotonic() + limit_s
+        errors, inherited = os.pipe()
         try:
             process = execute(
-                argv, {}, marks, str(activate) if activate else None, cwd, output=2, stdout=subprocess.PIPE
+                argv,
+                {},
+                marks,
+                str(activate) if activate else None,
+                cwd,
+                output=inherited,
+                stdout=subprocess.PIPE,
             )
         except (OSError, ValueError) as error:
-            return Outcome("error", f"cannot start {argv[0]}: {_why(error, argv)}")
+            os.close(errors)
+            return Outcome("error", f"cannot start {argv[0]}: {_why(error, argv)}"), None
+        finally:
+            os.close(inherited)
+        output = _Sink(spool if self._source == "stdout" else None, self._format)
+        complaints = _Sink(None, self._format)
         try:
-            in_time = self._pump(process, spool, deadline)
+            in_time = self._pump(process, {_descriptor(process): output, errors: complaints}, deadline)
         finally:
             self._end_all(process)
+            os.close(errors)
         if not in_time:
-            return Outcome("timeout", f"it ran longer than timeout_s = {limit_s:g} s")
+            return Outcome("timeout", f"it ran longer than timeout_s = {limit_s:g} s"), None
+        words = _words(complaints.tail, output.tail)
         code = process.returncode
         if code == 0:
-            return Outcome("ok")
+            return Outcome("ok"), words
         out_of_memory = kills.verdict(code)
         if out_of_memory:
-            return Outcome("oom", out_of_memory)
-        return Outcome("error" if code > 0 else "crashed", describe(code))
+            return Outcome("oom", out_of_memory), None
+        return Outcome("error" if code > 0 else "crashed", describe(code)), words
 
-    def _pump(self, process: "subprocess.Popen[bytes]", spool: BinaryIO, deadline: float) -> bool:
+    def _pump(
+        self, process: "subprocess.Popen[bytes]", sinks: "Mapping[int, _Sink]", deadline: float
+    ) -> bool:
         """Take its output until it is dead (known by wait, never by end-of-file); whether that was in time."""
         assert process.stdout is not None
-        output = process.stdout.fileno()
-        os.set_blocking(output, False)
-        sink = _Sink(spool, self._source == "stdout", self._format)
         with selectors.DefaultSelector() as selector:
-            selector.register(output, selectors.EVENT_READ)
+            for fd in sinks:
+                os.set_blocking(fd, False)
+                selector.register(fd, selectors.EVENT_READ)
             selector.register(self._bell, selectors.EVENT_READ)
             while process.poll() is None and time.monotonic() < deadline:
                 for key, _ in selector.select(max(0.0, deadline - time.monotonic())):
                     if key.fd == self._bell:
                         _drain(self._bell)
-                    elif sink.take(output) == 0:
-                        selector.unregister(output)
+                    elif sinks[key.fd].take(key.fd) == 0:
+                        selector.unregister(key.fd)
         in_time = process.poll() is not None
         if not in_time:
             self._end_all(process)
-        for _ in range(LARGEST_DOCUMENT // _CHUNK):
-            if sink.take(output) <= 0:
-                break
-        sink.close()
+        for fd, sink in sinks.items():
+            for _ in range(LARGEST_DOCUMENT // _CHUNK):
+                if sink.take(fd) <= 0:
+                    break
+            sink.close()
         process.stdout.close()
         return in_time
 
@@ -224,10 +250,13 @@ class _Runner:
 
 
 class _Sink:
-    """Where a program's standard output goes: into the log, and what may be results into the spool as well."""
+    """Where what a program prints goes: into the log, and what may be results into the spool as well, if there is one.
 
-    def __init__(self, spool: BinaryIO, wanted: bool, form: str) -> None:
-        self._spool: Optional[BinaryIO] = spool if wanted else None
+    `tail` is the end of it."""
+
+    def __init__(self, spool: Optional[BinaryIO], form: str) -> None:
+        self.tail = bytearray()
+        self._spool = spool
         self._filter = JsonLineFilter() if form == "json_lines" else None
         self._left = LARGEST_DOCUMENT + 1  # one more: whoever reads it then sees that it is too long
 
@@ -240,19 +269,35 @@ class _Sink:
         view = memoryview(data)
         while view:
             view = view[os.write(2, view) :]
-        self._keep(self._filter.feed(data) if self._filter else data)
+        self.tail += data
+        del self.tail[:-TAIL_BYTES]
+        if self._spool is not None:
+            self._keep(self._filter.feed(data) if self._filter else data)
         return len(data)
 
     def close(self) -> None:
         """The stream has ended."""
-        if self._filter:
-            self._keep(self._filter.flush())
         if self._spool is not None:
+            if self._filter:
+                self._keep(self._filter.flush())
             self._spool.flush()
 
     def _keep(self, data: bytes) -> None:
         if self._spool is not None and self._left > 0:
             self._left -= self._spool.write(data[: self._left])
+
+
+def _descriptor(process: "subprocess.Popen[bytes]") -> int:
+    assert process.stdout is not None
+    return process.stdout.fileno()
+
+
+def _words(complaints: bytearray, output: bytearray) -> Optional[str]:
+    """Why it ended, in its own words: its exception, else its last line on standard error, else on standard output, where
+    a row of results is no word."""
+    said, printed = printable(bytes(complaints)), printable(bytes(output))
+    chatter = "\n".join(line for line in printed.splitlines() if not line.lstrip().startswith("{"))
+    return raised(said) or last_words(said) or last_words(chatter)
 
 
 def _mark(worker: str) -> bytes:

@@ -74,6 +74,46 @@ def test_arguments_arrive_byte_for_byte_and_nothing_is_executed(host: Host) -> N
     assert record["timing"]["median_us"] == 3
 
 
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ('import sys; print("ready"); sys.exit("my message: bad shape 3")', "exit code 1; it last printed: my message: bad shape 3"),
+        ("def f(:\n  pass", "exit code 1; it last printed: SyntaxError: invalid syntax"),
+        ("import no_such_module", "exit code 1; it last printed: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("{}['k']", "exit code 1; it last printed: KeyError: 'k'"),
+        ('print("usage: bench M"); raise SystemExit(2)', "exit code 2; it last printed: usage: bench M"),
+        ('print("skipped: too large")', "it ended without a result; it last printed: skipped: too large"),
+        ('import os; os.write(2, b"\\x1b[31mfree(): invalid pointer\\n"); os.abort()',
+         "killed by signal 6 (SIGABRT); it last printed: free(): invalid pointer"),
+        ("pass", "it ended without a result"),
+        ("raise SystemExit(3)", "exit code 3"),
+    ],
+)  # fmt: skip
+def test_a_program_that_fails_says_why_in_its_own_words(host: Host, source: str, reason: str) -> None:
+    script(host, source)
+    assert only(host)["reason"] == reason
+
+
+def test_the_last_words_are_of_the_case_that_failed(host: Host) -> None:
+    script(
+        host,
+        """
+        import sys
+        if sys.argv[1] == "talks":
+            print('{"time_us": 3}'); print("a warning", file=sys.stderr)
+        else:
+            sys.exit(4)
+        """,
+    )
+    _, second = measured(host.launch([case("c1", ("talks",)), case("c2", ("is_silent",))]))
+    assert second["reason"] == "exit code 4"
+
+
+def test_a_row_that_was_printed_before_the_end_is_no_last_word(host: Host) -> None:
+    script(host, """print('{"time_us": 3}'); raise SystemExit(5)""")
+    assert only(host)["reason"] == "exit code 5"
+
+
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0"}])
 def test_a_host_without_a_utf8_locale_gives_the_same(host: Host, locale: dict[str, str]) -> None:
     host.env.update(locale)
@@ -142,7 +182,7 @@ def test_samples_give_the_median_and_no_time_is_fine(host: Host) -> None:
             '{"time_ms": 77.5, "samples_us": [5]}',
             "time_ms is 77.5, which its one sample contradicts: the median is 5 µs, from 5 to 5 µs",
         ),
-        ("no object at all", "it ended without a result"),
+        ("no object at all", "it ended without a result; it last printed: no object at all"),
     ],
 )
 def test_what_is_no_time_is_an_error(host: Host, row: str, reason: str) -> None:
@@ -208,8 +248,8 @@ def test_rows_that_the_keys_do_not_tell_apart_are_an_error(host: Host) -> None:
 @pytest.mark.parametrize(
     ("end", "status", "reason"),
     [
-        ("sys.exit(3)", "error", "exit code 3"),
-        ("os.kill(os.getpid(), 11)", "crashed", "killed by signal 11 (SIGSEGV)"),
+        ("sys.exit(3)", "error", "exit code 3; it last printed: oh dear"),
+        ("os.kill(os.getpid(), 11)", "crashed", "killed by signal 11 (SIGSEGV); it last printed: oh dear"),
         ("time.sleep(600)", "timeout", "it ran longer than timeout_s = 3 s"),
     ],
 )
