@@ -72,3 +72,8 @@ def tally(counts: Mapping[str, int], order: tuple[str, ...]) -> str:
     """`10 ok, 1 error`: the counts that are not zero, known words first."""
     words = [*order, *sorted(set(counts) - set(order))]
     return ", ".join(f"{counts[word]} {word}" for word in words if counts.get(word))
+
+
+def without_name(host: str, error: str) -> str:
+    """What a host says of itself, for a place where its name stands already."""
+    return error.strip().removeprefix(f"{host}: ")

@@ -9,7 +9,7 @@ Format 1, with every key but the first three optional:
     plan            {cases: [{id, label, payload, params, backends, baseline}], backends, baselines: {payload: backend},
                      placements: [{case, host, backends}] (none: every case on every host),
                      expected: number of measurements, null while it depends on the hosts' devices}
-    hosts           {name: {state, error, devices, agent, problems, clock_offset_s, busy_fraction}}
+    hosts           {name: {state, error, devices, agent, problems, clock_offset_s, busy_fraction, begun}}
     versions        {"farbench": …, "python": …, …}
     environments    {environment id: {…}}
     state           "running" | "finished" | "cancelled" | "lost"
@@ -89,7 +89,8 @@ class PlanRecord(_Part):
 
 class HostRecord(_Part):
     """How a host of the run fared: `problems` are what its journal told, `clock_offset_s` by how much its clock was ahead
-    of the controller's, `busy_fraction` how much of the time its devices were at work."""
+    of the controller's, `busy_fraction` how much of the time its devices were at work, `begun` whether it may have been
+    given its part, None where that is not known."""
 
     state: str | None = None
     error: str | None = None
@@ -98,6 +99,7 @@ class HostRecord(_Part):
     problems: list[str] = Field(default_factory=list)
     clock_offset_s: float | None = None
     busy_fraction: float | None = None
+    begun: bool | None = None
 
 
 class RunDocument(_Part):

@@ -21,9 +21,11 @@ from orchestrator.cli.following import (
     progress,
 )
 from orchestrator.errors import EXIT_INTERRUPTED, ArchiveError, NothingToDo
-from orchestrator.wording import visible
+from orchestrator.wording import visible, without_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orchestrator.archive import Archive, RunFolder
     from orchestrator.run.ending import Outcome
     from orchestrator.transport.open import Connections
@@ -208,14 +210,14 @@ def cancel(
 
     Example: `farbench cancel latest`
     """
-    from orchestrator.archive import Archive
-    from orchestrator.run.takeup import stored, tell_hosts_to_cancel
+    from orchestrator.archive import Archive, read_document
+    from orchestrator.run.takeup import may_go_on, stored, tell_hosts_to_cancel
 
     kept = Archive(archive)
     kept.require_folder()
     folder = kept.find(run)
     outcome = stored(kept, folder)
-    unheard = [name for name, (state, _) in outcome.hosts.items() if state != "ok"]
+    unheard = may_go_on(read_document(folder.run_json)) if folder.is_committed else []
     if folder.is_committed and not unheard:
         raise NothingToDo(f"run {folder.run_id} has ended; there is nothing to cancel")
     with open_connections() as connections:
@@ -297,19 +299,33 @@ def status(
     document = outcome.to_json()
     for name, answer in answers.items():
         document["hosts"][name] = answer.to_json()
+    not_home = sum(answer.not_home for answer in answers.values())
+    document["counts"] = _without_what_hosts_have(outcome.counts, not_home)
     if as_json:
         print_json(document)
         return
     out().print(f"{outcome.run_id}  {outcome.state}  {outcome.archive}")
-    out().print("  ".join(f"{status}: {n}" for status, n in outcome.counts.items()) or "nothing measured yet")
+    told = [f"{status}: {n}" for status, n in document["counts"].items()]
+    told += [f"not brought home yet: {not_home}"] if not_home else []
+    out().print("  ".join(told) or "nothing measured yet")
     for name, host in document["hosts"].items():
-        out().print(f"{name}: {host['state']}  {_standing(host)}".rstrip(), soft_wrap=True)
+        out().print(f"{name}: {host['state']}  {_standing(name, host)}".rstrip(), soft_wrap=True)
+    if not_home and outcome.state != "running":
+        out().print(f"bring them home with: farbench attach {outcome.run_id}", soft_wrap=True)
 
 
-def _standing(host: dict[str, Any]) -> str:
-    """A host's line of `status`, after its state."""
+def _without_what_hosts_have(counts: Mapping[str, int], not_home: int) -> dict[str, int]:
+    """What a host has measured is not lost."""
+    lost = counts.get("lost", 0) - not_home
+    return {status: n for status, n in counts.items() if status != "lost"} | (
+        {"lost": lost} if lost > 0 else {}
+    )
+
+
+def _standing(name: str, host: dict[str, Any]) -> str:
+    """A host's line of `status`, after its state; what it is told to do about an error stands below."""
     if host["error"]:
-        return visible(host["error"])
+        return "\n".join(map(visible, without_name(name, host["error"]).split("\n")))
     told = [f"agent {host['agent']}"] if host.get("agent") else []
     measured = sum(host.get("counts", {}).values())
     told += [f"{measured} measured there"] if measured else []

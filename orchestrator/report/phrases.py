@@ -9,7 +9,7 @@ from orchestrator.model import Measurement, Status, Verdict
 from orchestrator.report.build import Cell, PayloadTable, Report
 from orchestrator.report.ceilings import MEMORY, Share
 from orchestrator.report.speedup import Speedup
-from orchestrator.wording import assignments, number, ratio, share, tally, visible
+from orchestrator.wording import assignments, number, ratio, share, tally, visible, without_name
 
 LABEL_LENGTH = 120
 MARKS = {"suspect": "?", "unchecked": "*"}
@@ -150,7 +150,8 @@ def _hosts(report: Report) -> list[str]:
             seen.setdefault(m.device.uuid, m.device.model)
     alike: dict[str, list[str]] = {}
     for host, models in devices.items():
-        alike.setdefault(_described(report.run.hosts.get(host), list(models.values())), []).append(host)
+        told = _described(host, report.run.hosts.get(host), list(models.values()))
+        alike.setdefault(told, []).append(host)
     lines = []
     for what, hosts in alike.items():
         more = f" and {len(hosts) - _HOSTS_NAMED} more" if len(hosts) > _HOSTS_NAMED else ""
@@ -170,19 +171,19 @@ def _usage(report: Report) -> list[str]:
         return []
     what = "measuring, checking or compiling"
     if len(shares) == 1:
-        return [
-            f"its devices were {what} {share(next(iter(shares.values())))} of the time after the first import"
-        ]
+        ((host, busy),) = shares.items()
+        whose = "its devices" if len(report.run.hosts) == 1 else f"devices of {host}"
+        return [f"{whose} were {what} {share(busy)} of the time after the first import"]
     low, high = share(min(shares.values())), share(max(shares.values()))
     return [f"devices were {what} {low} to {high} of the time after the first import, by host"]
 
 
-def _described(told: HostRecord | None, models: list[str]) -> str:
+def _described(host: str, told: HostRecord | None, models: list[str]) -> str:
     counted = ((models.count(model), model) for model in dict.fromkeys(models))
     what = ", ".join(f"{count} × {model}" if count > 1 else model for count, model in counted)
     if told is None or told.state in (None, "ok"):
         return what
-    error = (told.error or "").strip().split("\n", 1)[0]
+    error = without_name(host, told.error or "").split("\n", 1)[0]
     state = f"{told.state}: {error}" if error else str(told.state)
     return f"{what} ({state})" if what else state
 

@@ -73,7 +73,8 @@ def conclude(
     states = _words(views)
     cancelled = cancelled or any(view.ended == "cancelled" for view in views.values())
     lacking = gaps(document, fold, states, Status.CANCELLED if cancelled else Status.LOST)
-    hosts = record.host_records(fold, states, clock_offsets)
+    told = record.host_records(fold, states, clock_offsets)
+    hosts = {name: {**host, "begun": views[name].begun} for name, host in told.items()}
     if cancelled:
         waits = not forget and any(_unheard(view) for view in views.values())
     else:

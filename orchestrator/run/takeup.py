@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.archive import Archive, OpenRun, RunFolder, expected, fold_run, read_document
+from orchestrator.archive import Archive, OpenRun, RunDocument, RunFolder, expected, fold_run, read_document
 from orchestrator.errors import ArchiveError, HostError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
@@ -115,12 +115,14 @@ def stored(archive: Archive, folder: RunFolder) -> Outcome:
 
 @dataclass(frozen=True)
 class HostAnswer:
-    """What a host says of its part of a run right now: how its agent stands, what it measured, whom it waits for."""
+    """What a host says of its part of a run right now: how its agent stands, what it measured, how many results of that
+    are not here yet, whom it waits for."""
 
     state: str
     error: str | None = None
     agent: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
+    not_home: int = 0
     waiting: str | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +133,7 @@ class HostAnswer:
 def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]) -> dict[str, HostAnswer]:
     """What every host of an open run says right now, side by side."""
     launch = launchfile.read(folder.path)
+    fold = fold_run(folder, read_document(folder.run_json))
 
     def ask(spec: HostSpec) -> HostAnswer:
         try:
@@ -139,9 +142,26 @@ def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]
             begun = folder.events(spec.name).exists()
             told = never_started(spec.name, launch.run_id) if is_never_started(error, begun) else str(error)
             return HostAnswer(error.state, told)
-        return HostAnswer("ok", agent=answer.state, counts=answer.counts, waiting=waiting_for(answer.waiting))
+        here = sum(fold.host(spec.name).statuses.values())
+        more = sum(answer.counts.values()) - here if answer.offset > fold.offset(spec.name) else 0
+        return HostAnswer(
+            "ok",
+            agent=answer.state,
+            counts=answer.counts,
+            not_home=max(0, more),
+            waiting=waiting_for(answer.waiting),
+        )
 
     return each_host(launch.hosts, ask)
+
+
+def may_go_on(document: RunDocument) -> list[str]:
+    """Hosts of a complete run that did not end in order, and may have a part of it."""
+    return [
+        name
+        for name, host in document.hosts.items()
+        if host.state not in (None, "ok") and host.begun is not False
+    ]
 
 
 def tell_hosts_to_cancel(
