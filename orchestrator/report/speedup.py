@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from orchestrator.model import Accuracy, Measurement, Status, Verdict
 
+FEW = "few_samples"
+
 
 @dataclass(frozen=True)
 class Speedup:
@@ -18,7 +20,7 @@ class Speedup:
 
 @dataclass(frozen=True)
 class NoSpeedup:
-    """Why there is none. `comparable` is false when both have a time, but not of the same thing."""
+    """Why there is none. `comparable` is false when both have a time, but not two that may be divided."""
 
     why: str
     comparable: bool = True
@@ -26,7 +28,7 @@ class NoSpeedup:
 
 def speedup(baseline: Measurement | None, measurement: Measurement | None) -> Speedup | NoSpeedup:
     """The speed-up of a measurement over its baseline: only between times of one run, timer, cache state and device model,
-    and never with a time whose verdict is `invalid`."""
+    and never with a time that is `invalid` or of a few samples."""
     if measurement is None or measurement.status is not Status.OK or measurement.timing is None:
         return NoSpeedup("no time")
     if baseline is None or baseline.status is not Status.OK or baseline.timing is None:
@@ -43,8 +45,11 @@ def speedup(baseline: Measurement | None, measurement: Measurement | None) -> Sp
                 f"{what} {ours or 'unknown'}, the baseline's {theirs or 'unknown'}", comparable=False
             )
     pair = (measurement, baseline)
-    if any(m.verdict is Verdict.INVALID for m in pair):
-        return NoSpeedup("one of the times is invalid")
+    for whose, m in (("it", measurement), ("the baseline", baseline)):
+        if m.verdict is Verdict.INVALID:
+            return NoSpeedup(f"{whose} is invalid", comparable=False)
+        if FEW in m.reasons:  # nothing says how far off such a time is
+            return NoSpeedup(f"{whose} has too few samples", comparable=False)
     doubts = []
     if any(m.verdict is not Verdict.VALID or m.reasons for m in pair):
         doubts.append("suspect")

@@ -93,7 +93,8 @@ def test_suspect_times_are_marked_and_invalid_ones_never_make_a_speedup(shown, o
     )
     assert line_of(text, "Expert batch=16")[-3:] == ["2.000?", "2.00×?", "[1]"]
     assert "[1] suspect: noisy, throttled" in text
-    assert line_of(text, "Expert batch=256")[-3:] == ["4.000!", "[2]", "2.000"]
+    assert line_of(text, "Expert batch=256")[-4:] == ["4.000!", "[2]", "2.000", "[3]"]
+    assert "[3] no speed-up: the baseline is invalid" in text
     assert "[2] invalid: contended" in text
     assert "? suspect: one of the two times" in text
 
@@ -103,6 +104,21 @@ def test_what_a_programs_samples_say_against_a_valid_time_is_a_note_and_marks_it
     assert line_of(text, "Expert batch=16")[-3:] == ["2.000", "2.00×?", "[1]"]
     assert "[1] valid, but noisy" in text
     assert "? suspect: one of the two times" in text
+
+
+def test_a_time_of_a_few_samples_makes_no_speedup_on_either_side(shown, ok):
+    few = {"verdict": "suspect", "reasons": ["few_samples"]}
+    text = shown(
+        ok("c1", "torch", 2.0, **few),
+        ok("c1", "flashinfer:cutlass", 1458.0),
+        ok("c2", "torch", 2.0),
+        ok("c2", "flashinfer:cutlass", 4.0, **few),
+    )
+    assert "×" not in text
+    assert line_of(text, "Expert batch=16")[-3:] == ["1458", "2.000?", "[1]"]
+    assert "[1] suspect: few_samples; no speed-up: it has too few samples" in text
+    assert line_of(text, "Expert batch=256")[-4:] == ["4.000?", "[2]", "2.000", "[3]"]
+    assert "[3] no speed-up: the baseline has too few samples" in text
 
 
 def test_without_accuracy_a_speedup_is_unchecked(shown, ok):
