@@ -47,22 +47,27 @@ def of_cell(cell: Cell) -> Phrases:
         return Phrases(word="…" if cell.pending else "–", note=note)
     if measurement.status is not Status.OK:
         return Phrases(word=measurement.status.value, note=note)
-    flag = {Verdict.SUSPECT: "?", Verdict.INVALID: "!"}.get(measurement.verdict or Verdict.VALID, "")
+    mark = flag(measurement)
     if measurement.timing is None:
-        return Phrases(word=f"ok{flag}", rate=_metrics(measurement), note=note)
+        return Phrases(word=f"ok{mark}", rate=_metrics(measurement), note=note)
     speedup, marks = "", ""
     if isinstance(cell.speedup, Speedup):
         speedup = ratio(cell.speedup.value)
         marks = "".join(MARKS[doubt] for doubt in cell.speedup.doubts)
     return Phrases(
         median=number(measurement.timing.median_us),
-        flag=flag,
+        flag=mark,
         speedup=speedup,
         marks=marks,
         rate=_rate(measurement),
         peak=_shares(measurement, cell.share),
         note=note,
     )
+
+
+def flag(measurement: Measurement) -> str:
+    """The mark of its verdict."""
+    return {Verdict.SUSPECT: "?", Verdict.INVALID: "!"}.get(measurement.verdict or Verdict.VALID, "")
 
 
 def _shares(measurement: Measurement, of_ceilings: Share | None) -> str:

@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver.common.by import By
 
 from orchestrator.archive import Archive, read_results
-from orchestrator.compare import compare, history
+from orchestrator.compare import Outcome, compare, history
 from orchestrator.compare.values import Difference, LeftOut
 from orchestrator.report.html import changes, trends
 from tests.pages.browser import Browser
@@ -83,6 +83,16 @@ def test_the_page_of_a_comparison(nightly: Archive, chromium: Browser, tmp_path:
     assert cells[4].startswith("+49.") or cells[4].startswith("+50.")
     left_out = chromium.all("section")[1].text
     assert "crashed" in left_out
+
+
+def test_what_is_unclear_has_the_mark_of_what_is_suspect(
+    nightly: Archive, chromium: Browser, tmp_path: Path
+) -> None:
+    found = compare(nightly, "20250103", "20250112")
+    pairs = tuple(dataclasses.replace(pair, outcome=Outcome.UNCLEAR) for pair in found.pairs)
+    opened(chromium, tmp_path / "unclear.html", changes.render(dataclasses.replace(found, pairs=pairs)), 1)
+    cells = chromium.find("tbody tr.row").find_elements(By.XPATH, "./*")
+    assert cells[3].text == "? unclear"
 
 
 def test_the_page_of_a_history(nightly: Archive, chromium: Browser, tmp_path: Path) -> None:

@@ -100,6 +100,29 @@ def test_the_page_begins_with_what_each_backend_is_worth(made_run: RunFolder) ->
     assert torch[3:] == ["0 of 32", "32 of 32", None]
 
 
+def test_the_marks_of_a_time_are_those_of_the_terminal(tmp_path: Path) -> None:
+    device = devices("gpu-a", 1)[0]
+    records = [
+        measurement("gpu-a", device, CASE, backend, 5.0) | told
+        for backend, told in (
+            ("torch", {}),
+            ("sgl_kernel", {"verdict": "suspect", "reasons": ["noisy"]}),
+            ("flashinfer:cutlass", {"verdict": "invalid", "reasons": ["contended"]}),
+        )
+    ]
+    run = write_run(tmp_path, [CASE], records, ("gpu-a",), replicate="replicate")
+    table = section(page_json(run), "Comparison")["blocks"][0]
+    titles = [column["title"] for column in table["columns"]]
+    shown = {
+        row[1]: (row[titles.index("Median, µs")][0], row[titles.index("Status")]) for row in table["rows"]
+    }
+    assert shown == {
+        "torch": ("5.000", ["ok", None, "good"]),
+        "sgl_kernel": ("5.000?", ["ok, suspect", None, "suspect"]),
+        "flashinfer:cutlass": ("5.000!", ["ok, invalid", None, "invalid"]),
+    }
+
+
 def test_one_backend_alone_is_worth_no_table(tmp_path: Path) -> None:
     record = measurement("gpu-a", devices("gpu-a", 1)[0], CASE, "torch", 5.0)
     run = write_run(tmp_path, [CASE], [record], ("gpu-a",), replicate="replicate")

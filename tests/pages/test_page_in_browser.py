@@ -152,13 +152,19 @@ def test_no_script_but_the_pages_own_can_run_and_nothing_can_be_fetched(
     assert all("Content Security Policy" in line for line in chromium.complaints())
 
 
+def test_a_suspect_time_has_the_mark_that_it_has_in_a_terminal(page: Browser) -> None:
+    table = comparison(page)
+    told = set(zip((t[-1:] == "?" for t in column(table, "Median")), column(table, "Status"), strict=True))
+    assert told == {(True, "? ok, suspect"), (False, "✓ ok"), (False, "✗ crashed")}
+
+
 def test_a_column_sorts_by_its_numbers(page: Browser) -> None:
     table = comparison(page)
     button = head_button(table, "Median")
     assert button.find_element(By.XPATH, "..").get_attribute("aria-sort") == "none"
     button.click()
     times = column(table, "Median")
-    numbers = [float(t) for t in times if t]
+    numbers = [float(t.rstrip("?")) for t in times if t]
     assert len(numbers) == 50
     assert numbers == sorted(numbers)
     assert button.find_element(By.XPATH, "..").get_attribute("aria-sort") == "ascending"
@@ -171,7 +177,7 @@ def test_sorting_and_opening_work_from_the_keyboard(page: Browser) -> None:
     button.send_keys(Keys.ENTER)
     button.send_keys(Keys.ENTER)
     assert button.find_element(By.XPATH, "..").get_attribute("aria-sort") == "descending"
-    numbers = [float(t) for t in column(table, "Median") if t]
+    numbers = [float(t.rstrip("?")) for t in column(table, "Median") if t]
     assert numbers == sorted(numbers, reverse=True)
     assert page.run("return getComputedStyle(arguments[0]).outlineStyle", button) == "solid"
     opener = table.find_element(By.CSS_SELECTOR, "td.open button")

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Json = dict[str, Any]
-Tone = Literal["good", "bad", "warn", "muted"]
+Tone = Literal["good", "bad", "suspect", "invalid", "open", "muted"]
+"""Beside its colour, `suspect` has the mark ? and `invalid` the mark !, as in the tables of a terminal; `open` is what has no
+result."""
 Kind = Literal["text", "prose", "number", "heat", "code", "log"]
 
 

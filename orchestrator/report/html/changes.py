@@ -22,7 +22,7 @@ from orchestrator.report.html.curves import thinned
 from orchestrator.report.html.page import plain, to_html
 from orchestrator.wording import number, visible
 
-_TONES: dict[Outcome, Tone] = {Outcome.SLOWER: "bad", Outcome.FASTER: "good", Outcome.UNCLEAR: "warn", Outcome.SAME: "muted"}  # fmt: skip
+_TONES: dict[Outcome, Tone] = {Outcome.SLOWER: "bad", Outcome.FASTER: "good", Outcome.UNCLEAR: "suspect", Outcome.SAME: "muted"}  # fmt: skip
 _ORDER = (Outcome.SLOWER, Outcome.FASTER, Outcome.UNCLEAR, Outcome.SAME)
 
 

@@ -33,7 +33,7 @@ _DETAILS = (
     "Of one eager call, µs", "Compiling, s", "Cosine", "Cosine to the float operands", "Largest error", "Attempt", "Started",
     "Took, s", "Telemetry", "Other metrics", "Environment",
 )  # fmt: skip
-_TONES: dict[Status, Tone] = {Status.OK: "good", Status.UNSUPPORTED: "muted", Status.LOST: "warn", Status.CANCELLED: "warn"}  # fmt: skip
+_TONES: dict[Status, Tone] = {Status.OK: "good", Status.UNSUPPORTED: "muted", Status.LOST: "open", Status.CANCELLED: "open"}  # fmt: skip
 _SHOWN_METRICS = frozenset({"tflops", "gbps", "peak_fraction"})
 
 
@@ -61,7 +61,7 @@ def _comparison(report: Report) -> Section:
         empty="Nothing was measured.",
     )
     lead = (
-        "Times are medians of one call, beside them the 20th and 80th percentiles. A speed-up is the baseline's time over the backend's, and is given only between "
+        "Times are medians of one call, beside them the 20th and 80th percentiles; ? marks a suspect one, ! an invalid one. A speed-up is the baseline's time over the backend's, and is given only between "
         "times of the same thing: case, device model, timer and cache. Open a row for its parameters, accuracy, telemetry, "
         "log, and the command that measures it again."
     )
@@ -93,15 +93,14 @@ def _row(
 ) -> list[Cell | str | None]:
     timing, verdict = m.timing, m.verdict
     status = m.status.value if verdict in (None, Verdict.VALID) else f"ok, {verdict}"
-    tone: Tone = "warn" if verdict not in (None, Verdict.VALID) else _TONES.get(m.status, "bad")
     low, high = (timing.p20_us, timing.p80_us) if timing and m.status is Status.OK else (None, None)
     return [
         visible(f"{m.label} {assignments(m.row)}" if m.row else m.label),
         visible(m.backend),
-        _number(timing.median_us if timing and m.status is Status.OK else None),
+        _median(m),
         _speedup(speedup),
         Cell(f"{number(low)} – {number(high)}", high - low) if low is not None and high is not None else None,
-        Cell(status, None, tone),
+        Cell(status, None, _tone(m)),
         place(m),
         visible(m.payload),
         visible(m.device.model) if m.device else "",
@@ -205,6 +204,17 @@ def _speedup(speedup: Speedup | NoSpeedup | None) -> Cell | None:
     return Cell(ratio(speedup.value) + marks, speedup.value)
 
 
+def _median(m: Measurement) -> Cell | None:
+    if m.timing is None or m.status is not Status.OK:
+        return None
+    return Cell(number(m.timing.median_us) + phrases.flag(m), m.timing.median_us)
+
+
+def _tone(m: Measurement) -> Tone:
+    of_verdict: dict[Verdict | None, Tone] = {Verdict.SUSPECT: "suspect", Verdict.INVALID: "invalid"}
+    return of_verdict.get(m.verdict) or _TONES.get(m.status, "bad")
+
+
 def _number(value: float | None, digits: int = 4) -> Cell | None:
     return None if value is None else Cell(number(value, digits), value)
 
@@ -281,7 +291,7 @@ def _statuses(report: Report) -> list[Section]:
     logs = _Logs()
     rows = [
         [
-            Cell(status, None, "warn" if status.startswith("ok") else _TONES.get(members[0].status, "bad")),
+            Cell(status, None, _tone(members[0])),
             visible(backend),
             Cell(f"{len(members)}", len(members)),
             visible(reason, 2000),

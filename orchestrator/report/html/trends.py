@@ -123,7 +123,7 @@ def _every_time(found: Sequence[Series]) -> Section:
             visible(p.run_id),
             visible(p.started_at or ""),
             Cell(number(p.median_us), p.median_us),
-            Cell("valid", None, "good") if p.is_valid else Cell("suspect", None, "warn"),
+            Cell("valid", None, "good") if p.is_valid else Cell("suspect", None, "suspect"),
             visible(s.device_uuid),
             visible(s.subject.device_model),
             visible(s.subject.timer),

@@ -1,7 +1,7 @@
 // A table whose rows can be sorted, filtered and opened. Only the rows in sight are elements, so it may have many.
 
 const collator = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" });
-const TONES = { good: "✓ ", bad: "✗ ", warn: "! ", muted: "" };
+const TONES = { good: "✓ ", bad: "✗ ", suspect: "? ", invalid: "! ", open: "", muted: "" };
 
 const shownOf = (cell) => (Array.isArray(cell) ? cell[0] : cell === null ? "" : cell);
 const sortOf = (cell) => (Array.isArray(cell) && cell[1] !== null ? cell[1] : shownOf(cell));
