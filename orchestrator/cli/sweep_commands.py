@@ -13,7 +13,7 @@ from rich.text import Text
 
 from orchestrator.cli import options
 from orchestrator.cli.console import out, print_json, say, warn
-from orchestrator.errors import FileError, UsageError
+from orchestrator.errors import FileError, NothingToDo
 
 
 def register(app: typer.Typer) -> None:
@@ -28,22 +28,26 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to write them.")] = Path(),
     force: Annotated[bool, typer.Option("--force", help="Replace files that are already there.")] = False,
 ) -> None:
-    """Write a commented hosts.yaml and sweep.yaml to start from.
+    """Write a commented hosts.yaml and sweep.yaml to start from. A file that is already there is left alone.
 
     Example: `farbench init && farbench run sweep.yaml`
     """
     starter = resources.files("orchestrator.cli") / "starter"
     names = ("hosts.yaml", "sweep.yaml")
-    there = [str(folder / name) for name in names if (folder / name).exists()]
-    if there and not force:
-        raise UsageError(f"{' and '.join(there)}: already there; --force replaces")
+    kept = [name for name in names if (folder / name).exists() and not force]
+    left = f"left alone: {' and '.join(str(folder / name) for name in kept)} (--force replaces)"
+    if len(kept) == len(names):
+        raise NothingToDo(f"nothing to write; {left}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            (folder / name).write_text((starter / name).read_text(encoding="utf-8"), encoding="utf-8")
-            say(f"wrote {folder / name}")
+            if name not in kept:
+                (folder / name).write_text((starter / name).read_text(encoding="utf-8"), encoding="utf-8")
+                say(f"wrote {folder / name}")
     except OSError as error:
         raise FileError(f"cannot write: {error.strerror}", path=error.filename or folder) from error
+    if kept:
+        say(left)
     hosts_file = "" if folder == Path() else f" --hosts-file {folder / 'hosts.yaml'}"
     say(f"next: farbench run {folder / 'sweep.yaml'}{hosts_file}")
 

@@ -66,7 +66,7 @@ def select(
         raise _refusal(
             chosen,
             f"no host in {inventory.path} has {one}{suggestion(chosen.tags[0], known)}; "
-            f"tags there: {', '.join(known) or 'none'} (--host NAME picks a host by its name)",
+            f"tags there: {', '.join(known) or 'none'}. Give a host such a tag, or name hosts with --host",
         )
     return hosts
 
