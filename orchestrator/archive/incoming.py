@@ -31,9 +31,7 @@ def workshop(archive: Archive) -> Iterator[Archive]:
     try:
         folder, held = _own_folder(archive)
     except OSError as error:
-        raise ArchiveError(
-            f"nothing can be written to the archive {archive.path}: {error.strerror}"
-        ) from error
+        raise ArchiveError(f"{archive.path}: nothing can be written there: {error.strerror}") from error
     try:
         yield Archive(folder)
     except OSError as error:

@@ -114,7 +114,7 @@ class Archive:
     def _find(self, text: str) -> RunFolder:
         runs = self.runs()
         if not runs:
-            raise ArchiveError(f"there is no run in the archive {self.name} yet")
+            raise ArchiveError(f"there is no run in the archive yet ({self.name})")
         if text == "latest":
             return runs[0]
         matching = [run for run in runs if run.run_id.startswith(text)] if text else []

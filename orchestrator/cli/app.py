@@ -127,6 +127,8 @@ def run(argv: list[str] | None = None) -> int:
     except typer.Exit as request:
         return int(request.exit_code)
     except _WrongArguments as error:
+        # Typer's words for a choice that there is not begin with those of the exception that it wraps.
+        error.message = error.message.removeprefix("Value error, ")
         error.show()
         return EXIT_USAGE
     except (KeyboardInterrupt, typer.Abort):

@@ -109,7 +109,7 @@ def _list(kept: Archive, names: list[str], tags: list[str], *, as_json: bool) ->
     elif listing.runs:
         say(f"no run is tagged {' and '.join(tags)}")
     else:
-        say(f"there is no run in the archive {kept.name} yet")
+        say(f"there is no run in the archive yet ({kept.name})")
 
 
 def _annotate(kept: Archive, names: list[str], note: str | None, add: list[str], remove: list[str]) -> None:

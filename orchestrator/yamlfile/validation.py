@@ -17,10 +17,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'backends'?"`, or nothing when no known name is close."""
+    """`" (did you mean 'backends'?)"`, or nothing when no known name is close."""
     by_lower = {k.lower(): k for k in reversed(list(known))}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1)
-    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+    return f" (did you mean {by_lower[close[0]]!r}?)" if close else ""
 
 
 def kind(value: object) -> str:

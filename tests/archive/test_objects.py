@@ -224,7 +224,7 @@ def test_a_query_reads_the_runs_and_nothing_else_of_the_store(
 
 
 def test_what_is_wrong_is_said_in_one_line(bucket: Any, ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ask("report") == (2, "", f"error: there is no run in the archive {ADDRESS} yet\n")
+    assert ask("report") == (2, "", f"error: there is no run in the archive yet ({ADDRESS})\n")
     for address, words in {
         "s3://no-such-bucket/x": "s3://no-such-bucket/x cannot be read: ",
         "gs://bucket/x": "gs://bucket/x: an archive is a folder, or s3://BUCKET/PREFIX",

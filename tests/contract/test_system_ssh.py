@@ -39,7 +39,7 @@ def test_a_transport_that_does_not_exist_is_refused_at_load_with_a_suggestion(tm
     with pytest.raises(FileError) as caught:
         load_inventory(hosts)
     assert (
-        f"{hosts}:2: host 'a': transport: is `ssh` or `openssh`, not 'opensh'; did you mean 'openssh'?"
+        f"{hosts}:2: host 'a': transport: is `ssh` or `openssh`, not 'opensh' (did you mean 'openssh'?)"
         in str(caught.value)
     )
     assert f"{hosts}:3: host 'b': an embedded host is reached by farbench itself" in str(caught.value)

@@ -72,7 +72,7 @@ def test_any_text_arrives_byte_for_byte(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{{ mm }}", "'mm' is undefined; did you mean 'm'?; there are: backend, label, case_id, params, m"),
+        ("{{ mm }}", "'mm' is undefined (did you mean 'm'?); there are: backend, label, case_id, params, m"),
         ("{{ cfg.missing }}", "has no attribute 'missing'"),
         ("{{ cfg.update }}", "has no attribute 'update'"),
         ("{{ m", "unexpected end of template"),

@@ -118,12 +118,12 @@ def test_anchors_and_dos_line_ends(tmp_path: Path) -> None:
     ("text", "line", "message"),
     [
         ("hosts: {}", 1, "no hosts"),
-        ("host: {a: {address: x}}", 1, "unknown key 'host'; did you mean 'hosts'?"),
+        ("host: {a: {address: x}}", 1, "unknown key 'host' (did you mean 'hosts'?)"),
         ("hosts: [a]", 1, "hosts is a mapping, not a list"),
         ("hosts:\n  a: 3", 2, "host 'a' is a mapping"),
         ("hosts:\n  a: {user: x}", 2, "host 'a': needs `address`"),
         ("hosts:\n  a: {embedded: true, address: x}", 2, "an embedded host has no address"),
-        ("hosts:\n  a:\n    address: x\n    prot: 22", 4, "unknown key 'prot'; did you mean 'port'?"),
+        ("hosts:\n  a:\n    address: x\n    prot: 22", 4, "unknown key 'prot' (did you mean 'port'?)"),
         ("hosts:\n  a:\n    address: x\n    port: 0", 4, "port: should be greater than or equal to 1, not 0"),
         ("hosts:\n  a:\n    address: x\n    port: '22'", 4, "port: should be a valid integer, not '22'"),
         ("hosts:\n  a:\n    address: x\n    devices: [gpu0]", 4, "'gpu0' is neither an index"),
@@ -176,8 +176,8 @@ def test_a_mistake_in_the_defaults_is_told_once_whatever_the_hosts(load: Load) -
     with pytest.raises(FileError) as caught:
         load("defaults: {usr: x}\nhosts:\n  a: {address: x}\n  b: {address: y, prot: 1}\n")
     first, second = str(caught.value).splitlines()
-    assert first.endswith(":1: defaults: unknown key 'usr'; did you mean 'user'?")
-    assert second.endswith(":4: host 'b': unknown key 'prot'; did you mean 'port'?")
+    assert first.endswith(":1: defaults: unknown key 'usr' (did you mean 'user'?)")
+    assert second.endswith(":4: host 'b': unknown key 'prot' (did you mean 'port'?)")
 
 
 def names(hosts: tuple[HostSpec, ...]) -> list[str]:
@@ -206,12 +206,12 @@ def test_an_unknown_host_is_refused_with_those_there_are(load: Load) -> None:
     with pytest.raises(UsageError) as caught:
         select(load(FULL), names=["blackwel"])
     assert "no host 'blackwel'" in str(caught.value)
-    assert "did you mean 'blackwell'?; there are: local, blackwell, cluster" in str(caught.value)
+    assert "(did you mean 'blackwell'?); there are: local, blackwell, cluster" in str(caught.value)
 
 
 def test_a_tag_that_leaves_no_host_is_refused(load: Load) -> None:
     with pytest.raises(
-        UsageError, match=r"has tag 'sm12'; did you mean 'sm120'\?; tags there: any, gpu, sm120"
+        UsageError, match=r"has tag 'sm12' \(did you mean 'sm120'\?\); tags there: any, gpu, sm120"
     ):
         select(load(FULL), tags=["sm12"])
 

@@ -222,7 +222,7 @@ def test_without_a_header_nothing_is_known_and_everything_goes(tmp_path: Path) -
         (
             "{#- farbench\nsummary: x\nbackend: {}\n-#}\n",
             3,
-            "unknown key 'backend'; did you mean 'backends'?",
+            "unknown key 'backend' (did you mean 'backends'?)",
         ),
         ("{#- farbench\nparameters:\n  m: {type: integer}\n-#}\n", 3, "parameters.m.type"),
         ("\n{#- farbench\nsummary: x\nsummary: y\n-#}\n", 4, "duplicate key 'summary'"),

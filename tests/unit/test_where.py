@@ -125,7 +125,7 @@ def test_no_expression_can_run_away(text: str) -> None:
 def test_an_unknown_name_is_refused_with_the_one_probably_meant() -> None:
     with pytest.raises(WhereError) as caught:
         Where("dtyp == 'fp8'", PARAMS)
-    assert "no parameter 'dtyp'; did you mean 'dtype'?; there are: m, n, x, dtype" in str(caught.value)
+    assert "no parameter 'dtyp' (did you mean 'dtype'?); there are: m, n, x, dtype" in str(caught.value)
 
 
 def test_a_parameter_that_the_case_lacks_is_null() -> None:

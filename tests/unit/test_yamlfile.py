@@ -224,9 +224,9 @@ def test_every_fault_is_told_at_its_line_in_the_files_order() -> None:
         yamlfile.validate(Outer, document.data, document)
     assert str(caught.value).splitlines() == [
         "f.yaml:1: payload is missing",
-        "f.yaml:1: unknown key 'backend'; did you mean 'backends'?",
+        "f.yaml:1: unknown key 'backend' (did you mean 'backends'?)",
         "f.yaml:3: measure.rounds: should be a valid integer, not 'three'",
-        "f.yaml:4: unknown key 'cach' in measure; did you mean 'cache'?",
+        "f.yaml:4: unknown key 'cach' in measure (did you mean 'cache'?)",
         "f.yaml:5: backends.1: should be a valid string, not 3",
         "f.yaml:8: more.1.cache: should be 'cold' or 'hot', not 'warm'",
     ]
