@@ -163,7 +163,7 @@ def _why_kept(run: Run, keep: Set[str], home: Optional[Set[str]]) -> Optional[st
         and not {run.run_id, run_of(run.run_id)} & home
         and time.time() - run.modified < DEAD_KEEP_S
     ):
-        return f"its results are not in the archive of who asks: kept for {DEAD_KEEP_S / 86400:.0f} days"
+        return f"its results are not in this archive; kept for {DEAD_KEEP_S / 86400:.0f} days"
     return None
 
 

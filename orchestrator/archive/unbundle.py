@@ -63,9 +63,9 @@ def import_run(archive: Archive, path: Path, *, most_bytes: int = MOST_BYTES) ->
         try:
             return _import(archive, file, most_bytes)
         except (_Wrong, tarstream.BadTar) as error:
-            raise FileError(f"is no sound bundle of a run: {error}", path=path) from None
+            raise FileError(f"is damaged, or not a bundle of a run: {error}", path=path) from None
         except zstandard.ZstdError as error:
-            raise FileError(f"is no sound bundle of a run: {error}", path=path) from None
+            raise FileError(f"is damaged, or not a bundle of a run: {error}", path=path) from None
 
 
 def _import(archive: Archive, file: BinaryIO, most_bytes: int) -> Imported:

@@ -39,7 +39,7 @@ Start here:
     farbench report latest             # the table again
 """
 
-EPILOG = "Exit codes: 0 all measured · 1 something failed · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
+EPILOG = "Exit codes: 0 all measured · 1 something failed, or nothing is ok · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What a stream that cannot be written says."""

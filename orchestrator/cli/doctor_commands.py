@@ -46,7 +46,7 @@ def doctor(
     hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
     as_json: options.Json = False,
 ) -> int:
-    """Check hosts from the network to the kernel libraries, and say how to mend what is wrong. At most 10 s.
+    """Check hosts from the network to the kernel libraries, and say how to fix what is wrong. At most 10 s.
 
     Exit codes: 0 nothing failed, 1 something failed, 3 no host can be used.
 
@@ -178,7 +178,7 @@ def setup(
 
 
 def _print(found: Sequence[HostHealth]) -> None:
-    """Hosts beside each other where that fits, else one after another; then what is to be mended."""
+    """Hosts beside each other where that fits, else one after another; then what is to be fixed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -210,6 +210,6 @@ def _print(found: Sequence[HostHealth]) -> None:
                 text = f"{health.host}: {check.name} {check.state}: {check.found}"
                 out().print(Text(text, style=_COLOURS[check.state]), soft_wrap=True)
                 if check.fix:
-                    out().print(Text(f"    to mend: {check.fix}"), soft_wrap=True)
+                    out().print(Text(f"    to fix: {check.fix}"), soft_wrap=True)
         if not health.usable:
             out().print(Text(f"{health.host} cannot be used", style="red"), soft_wrap=True)

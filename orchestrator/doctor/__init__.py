@@ -1,4 +1,4 @@
-"""Can every host be used, and if not, what mends it: checks, host by host."""
+"""Can every host be used, and if not, how to fix it: checks, host by host."""
 
 from __future__ import annotations
 

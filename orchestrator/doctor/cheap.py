@@ -35,7 +35,7 @@ def clock_check(offset_s: float, uncertainty_s: float) -> Check:
         return warning(
             "clock",
             f"{abs(offset_s):.1f} s {ahead} this machine's clock",
-            "start time synchronisation on the host (`timedatectl set-ntp true`), or mend this machine's clock; durations "
+            "start time synchronisation on the host (`timedatectl set-ntp true`), or fix this machine's clock; durations "
             "are right all the same, `started_at` is the host's",
         )
     return ok("clock", text)

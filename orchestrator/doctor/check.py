@@ -19,7 +19,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What was found, and the way to mend it. `blocking`: with this failed, the host cannot measure anything."""
+    """What was found, and how to fix it. `blocking`: with this failed, the host cannot measure anything."""
 
     name: str
     state: State

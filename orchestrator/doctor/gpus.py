@@ -26,7 +26,7 @@ def judge_gpus(facts: Mapping[str, Any]) -> list[Check]:
     devices = facts.get("devices") or []
     problems = [str(problem) for problem in facts.get("problems") or []]
     if facts.get("error"):
-        fix = "mend `devices:` in hosts.yaml, or CUDA_VISIBLE_DEVICES on the host"
+        fix = "fix `devices:` in hosts.yaml, or CUDA_VISIBLE_DEVICES on the host"
         return [failed("devices", str(facts["error"]), fix, blocking=True), *_nothing("no device")]
     if not devices:
         found = "; ".join(problems) or "no device"

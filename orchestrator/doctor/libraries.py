@@ -22,7 +22,7 @@ def judge_software(facts: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], 
         problem = str(facts.get("problem"))
         fix = f"name an interpreter with `python:` in hosts.yaml, or make one: farbench setup {host} --profile …"
         if problem.startswith("`activate`"):
-            fix = "mend `activate:` in hosts.yaml: /bin/sh runs it, which knows `.` but not `source`"
+            fix = "fix `activate:` in hosts.yaml: /bin/sh runs it, which knows `.` but not `source`"
         return [
             failed("payload python", problem, fix, blocking=True),
             *(skipped(name, "no payload interpreter") for name in NAMES[1:]),

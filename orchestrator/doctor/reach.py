@@ -20,7 +20,7 @@ _WORKDIR_STEPS = (
 )
 
 _FIXES = {
-    "ssh config": "mend the ssh config, or name another with `ssh_config:` in hosts.yaml",
+    "ssh config": "fix the ssh config, or name another with `ssh_config:` in hosts.yaml",
     "resolve": "check `address:` in hosts.yaml and the ssh config; does `ssh` with the same name work?",
     "connect": "is the host up, and does a firewall or VPN stand between? `ssh -v` shows the same",
     "key exchange": "is it an SSH server that listens on that port?",

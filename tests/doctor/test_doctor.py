@@ -73,7 +73,7 @@ def test_a_kernel_library_for_another_torch_is_named_as_that(gpu_host: GpuHost) 
     assert "farbench setup h1 --profile fp4-sgl" in checks["sgl_kernel"]["fix"]
     text = gpu_host.laptop.farbench("doctor")
     assert "h1: sgl_kernel failed: sgl-kernel 0.3.21 is built for torch 2.9" in text.stdout
-    assert "to mend: install torch 2.9" in text.stdout
+    assert "to fix: install torch 2.9" in text.stdout
 
 
 def test_gpus_that_would_spoil_numbers(gpu_host: GpuHost) -> None:

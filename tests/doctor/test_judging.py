@@ -50,7 +50,7 @@ def test_a_torch_that_is_too_new_for_the_driver_names_a_whole_command() -> None:
 
 def test_an_activation_that_fails_is_what_is_to_be_mended() -> None:
     facts = {"interpreter": None, "problem": "`activate`: /bin/sh ended with exit code 1"}
-    assert (judge_software(facts, [], "h")[0].fix or "").startswith("mend `activate:`")
+    assert (judge_software(facts, [], "h")[0].fix or "").startswith("fix `activate:`")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_results_that_are_not_home_yet_stay_on_the_host(laptop: Laptop, host: Ss
     assert folder.is_dir()
     elsewhere = laptop.farbench("gc", "h1", "--yes", "--archive", str(tmp_path / "another"))
     assert elsewhere.code == 0
-    assert f"run {run_id} stays: its results are not in the archive of who asks" in elsewhere.stderr
+    assert f"run {run_id} stays: its results are not in this archive; kept for 7 days" in elsewhere.stderr
     assert folder.is_dir()
 
     assert laptop.farbench("attach", run_id, "--json").json()["counts"] == {"ok": 2}

@@ -160,7 +160,7 @@ def test_notes_that_are_none(archive: Archive, tmp_path: Path):
     ("content", "told"),
     [
         (b"\x28\xb5\x2f\xfd", "ends too early"),
-        (b"\x28\xb5\x2f\xfd" + b"\xff" * 64, "no sound bundle"),
+        (b"\x28\xb5\x2f\xfd" + b"\xff" * 64, "is damaged, or not a bundle"),
         (zstandard.compress(b""), "ends too early"),
         (zstandard.compress(b"x" * 4096), "damaged"),
         (zstandard.compress(bytes(1024)), "does not begin with"),
@@ -176,13 +176,13 @@ def test_every_cut_is_noticed(archive: Archive, tmp_path: Path, commit, elsewher
     whole = (tmp_path / "x.tar.zst").read_bytes()
     # The last bytes are zstd's own checksum, without which nothing is missing: each file has its hash.
     for length in range(4, len(whole) - 3, max(1, len(whole) // 60)):
-        refused(archive, tmp_path, whole[:length], "no sound bundle")
+        refused(archive, tmp_path, whole[:length], "is damaged, or not a bundle")
     for position in range(12, len(whole), max(1, len(whole) // 60)):  # one byte differs
         refused(
             archive,
             tmp_path,
             whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :],
-            "no sound bundle",
+            "is damaged, or not a bundle",
         )
 
 
@@ -234,5 +234,5 @@ def test_a_bomb_takes_no_memory(archive: Archive, tmp_path: Path, kind: bytes):
         cwd=ROOT, preexec_fn=limited, capture_output=True, encoding="utf-8", timeout=100,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    assert "is no sound bundle of a run" in done.stdout
+    assert "is damaged, or not a bundle of a run" in done.stdout
     assert contents(archive.path) == {}
