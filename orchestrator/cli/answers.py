@@ -11,18 +11,17 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from rich import box
-from rich.table import Table as RichTable
+from rich.console import RenderableType
 from rich.text import Text
 
 from orchestrator.archive.query import Table
-from orchestrator.cli.console import json_text, out
-from orchestrator.report import csv, markdown, to_text
+from orchestrator.cli.console import json_text
+from orchestrator.report import Grid, csv, markdown
 from orchestrator.wording import visible
 
 
-def answer(table: Table, format: str) -> str:
-    """The text to print. JSON is `{"columns": […], "rows": [{…}, …]}`."""
+def answer(table: Table, format: str) -> str | RenderableType:
+    """What to print. JSON is `{"columns": […], "rows": [{…}, …]}`."""
     if format == "json":
         rows = [dict(zip(table.columns, map(plain, row), strict=True)) for row in table.rows]
         return json_text({"columns": table.columns, "rows": rows})
@@ -34,12 +33,8 @@ def answer(table: Table, format: str) -> str:
     }
     if format == "markdown":
         return "\n".join(markdown.grid(table.columns, texts, numeric))
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(table.columns):
-        shown.add_column(Text(visible(column)), justify="right" if i in numeric else "left", overflow="fold")
-    for row in texts:
-        shown.add_row(*(Text(value) for value in row))
-    return to_text(shown, width=out().width)
+    laid_out = [[Text(value) for value in row] for row in texts]
+    return Grid([visible(column) for column in table.columns], laid_out, right=frozenset(numeric))
 
 
 def plain(value: Any) -> Any:

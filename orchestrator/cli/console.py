@@ -16,7 +16,7 @@ from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.wording import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 
 _ACTS = r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
@@ -42,6 +42,16 @@ def err() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+
+def show(renderable: RenderableType) -> None:
+    """What is laid out, on standard output; for anything but a terminal without blanks at the ends of lines."""
+    if out().is_terminal:
+        out().print(renderable)
+        return
+    from orchestrator.report.table import to_text
+
+    emit(to_text(renderable, width=out().width))
 
 
 def say(text: str) -> None:

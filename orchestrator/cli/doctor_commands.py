@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, print_text, say, warn
+from orchestrator.cli.console import out, print_json, print_text, say, show, warn
 from orchestrator.errors import EXIT_INCOMPLETE, EXIT_NO_HOST, EXIT_OK, UsageError
 from orchestrator.wording import visible
 
@@ -203,7 +203,7 @@ def _print(found: Sequence[HostHealth]) -> None:
                 )
                 cells.append(Text(text, style=_COLOURS[check.state] if check is not None else ""))
             table.add_row(Text(name), *cells)
-        out().print(table)
+        show(table)
     for health in found:
         for check in health.checks:
             if check.state in ("warning", "failed"):

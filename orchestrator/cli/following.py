@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.console import err, out, print_json, say, warn
+from orchestrator.cli.console import err, print_json, say, show, warn
 from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.cli.terminal import TERMINAL
 from orchestrator.errors import EXIT_NO_HOST, ArchiveFull, ArchiveUnwritable, RunIncomplete
@@ -171,4 +171,4 @@ def exit_code(outcome: Outcome) -> int:
 def _print_report(archive: Archive, folder: RunFolder) -> None:
     from orchestrator.report import build, render
 
-    out().print(render(build(archive, folder)))
+    show(render(build(archive, folder)))

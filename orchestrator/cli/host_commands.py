@@ -8,12 +8,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.cli.console import out, print_json, say, show, warn
 from orchestrator.errors import EXIT_NO_HOST
 from orchestrator.wording import visible
 
@@ -61,14 +59,15 @@ def hosts(
 
 
 def _print_hosts(reports: Mapping[str, HostReport]) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("host", "address", "state", "devices", "agent python", "libraries", "tags"):
-        table.add_column(column, overflow="fold")
+    from orchestrator.report import Grid
+
+    heads = ("host", "address", "state", "devices", "agent python", "libraries", "tags")
+    rows = []
     for name, found in reports.items():
         spec = found.spec
         devices = ", ".join(f"{count} × {model}" for model, count in found.device_models().items())
         libraries = ", ".join(f"{module} {version}" for module, version in found.modules.items() if version)
-        table.add_row(
+        row = (
             Text(name, style="bold"),
             Text("embedded" if spec.embedded else spec.address or ""),
             Text(found.state or "", style="green" if found.state == "ok" else "red"),
@@ -77,7 +76,8 @@ def _print_hosts(reports: Mapping[str, HostReport]) -> None:
             Text(libraries),
             Text(", ".join(spec.tags)),
         )
-    out().print(table)
+        rows.append(row)
+    show(Grid(heads, rows, below={place: f"{heads[place]}: " for place in (3, 4, 5, 6)}))
     for found in reports.values():
         if found.error:
             say(found.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.console import out, print_text, say
+from orchestrator.cli.console import print_text, say, show
 from orchestrator.errors import FileError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def deliver(content: str | RenderableType, path: Path | None) -> None:
         if isinstance(content, str):
             print_text(content)
         else:
-            out().print(content)
+            show(content)
         return
     if not isinstance(content, str):
         from orchestrator.report import to_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.cli.console import out, print_json, say, show, warn
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _list(kept: Archive, names: list[str], tags: list[str], *, as_json: bool) ->
     if as_json:
         print_json(replace(listing, runs=shown).as_json())
     elif shown:
-        out().print(runs_table(replace(listing, runs=shown)))
+        show(runs_table(replace(listing, runs=shown)))
     elif listing.runs:
         say(f"no run is tagged {' and '.join(tags)}")
     else:

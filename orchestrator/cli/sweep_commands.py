@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from orchestrator.cli import options
-from orchestrator.cli.console import out, print_json, say, warn
+from orchestrator.cli.console import print_json, say, show, warn
 from orchestrator.errors import FileError, NothingToDo
+from orchestrator.wording import visible
 
 
 def register(app: typer.Typer) -> None:
@@ -55,13 +57,15 @@ def init(
 def payloads(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Only these.", show_default=False),
+        typer.Argument(metavar="NAME", help="Show these in full.", show_default=False),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the benchmarks there are, with their parameters and backends.
+    """List the benchmarks there are; with a name, one with all its parameters and backends.
 
     Those in ./payloads come first and win over built-in ones of the same name.
+
+    Example: `farbench payloads gemm_fp4`
     """
     from orchestrator.rendering import Catalogue
 
@@ -75,19 +79,43 @@ def payloads(
     if as_json:
         print_json({"payloads": [t.describe() for t in templates]})
         return
-    for template in templates:
-        about = template.describe()
-        head = Text(about["name"], style="bold")
-        head.append(f"  {about['summary'] or ''}", style="not bold")
-        out().print(head)
-        table = Table(box=None, show_header=False, padding=(0, 2, 0, 2))
-        for name, spec in (about["parameters"] or {}).items():
-            table.add_row(Text(name), Text(_parameter(spec)))
-        for name, text in (about["backends"] or {}).items():
-            table.add_row(Text(name, style="cyan"), Text(str(text or "")))
-        if table.row_count:
-            out().print(table)
-        out().print(Text(f"    {about['path']}", style="dim"))
+    described = [template.describe() for template in templates]
+    if not names:
+        _list_payloads(described)
+        return
+    for number, about in enumerate(described):
+        if number:
+            show(Text(""))
+        _show_payload(about)
+
+
+def _list_payloads(described: list[dict[str, Any]]) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for about in described:
+        said = Text(about["summary"] or "")
+        if about["backends"]:
+            said.append(f"\nbackends: {', '.join(about['backends'])}", style="dim")
+        table.add_row(Text(about["name"], style="bold"), said)
+    show(table)
+    say("parameters, and what each backend is: farbench payloads NAME")
+
+
+def _show_payload(about: dict[str, Any]) -> None:
+    show(Text.assemble((about["name"], "bold"), f"  {about['summary'] or ''}"))
+    show(Text(f"  {about['path']}", style="dim"))
+    parameters = {name: _parameter(spec) for name, spec in (about["parameters"] or {}).items()}
+    backends = {name: str(text or "") for name, text in (about["backends"] or {}).items()}
+    for heading, entries in (("parameters", parameters), ("backends", backends)):
+        if entries:
+            table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+            table.add_column(no_wrap=True)
+            table.add_column(overflow="fold")
+            for name, text in entries.items():
+                table.add_row(Text(name, style="cyan"), Text(text))
+            show(Text(f"  {heading}"))
+            show(Padding(table, (0, 0, 0, 4)))
 
 
 def _parameter(spec: dict[str, Any]) -> str:
@@ -115,6 +143,7 @@ def plan(
     Example: `farbench plan examples/fp4-gemm-glm5.yaml --set 'm=[16]'`
     """
     from orchestrator.cli.loading import load_plan
+    from orchestrator.report import Grid
 
     made = load_plan(sweep, hosts_file, host, tag, sets, only, warn=warn)
     if as_json:
@@ -125,19 +154,19 @@ def plan(
         where.setdefault(placement.case_id, []).append(placement.host)
     several = len({p.host for p in made.placements}) > 1
     for part in made.parts:
-        table = Table(title=Text(f"{made.sweep.name}: {part.payload}"), title_justify="left")
-        for column in ("case", "id", "parameters", "hosts"):
-            table.add_column(column, overflow="fold")
+        rows = []
         for case in part.cases:
             values = "  ".join(f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in case.params.items())
-            table.add_row(Text(case.label), case.case_id, Text(values), Text(", ".join(where[case.case_id])))
-        out().print(table)
+            cells = (visible(case.label), case.case_id, visible(values), ", ".join(where[case.case_id]))
+            rows.append([Text(cell) for cell in cells])
+        show(Text(f"{made.sweep.name}: {part.payload}", style="bold"))
+        show(Grid(("case", "id", "parameters", "hosts"), rows, below={2: "", 3: "on "}))
         note = f" (baseline {part.baseline})" if part.baseline else ""
-        out().print(Text(f"backends: {', '.join(part.backends) or 'one'}{note}"))
+        show(Text(f"backends: {', '.join(part.backends) or 'one'}{note}"))
     total = len(made.cases)
-    out().print(Text(f"{total} case{'s' * (total != 1)}, placement {made.sweep.placement}"))
+    show(Text(f"{total} case{'s' * (total != 1)}, placement {made.sweep.placement}"))
     if several and made.sweep.placement == "shard":
-        out().print(
+        show(
             Text(
                 "the hosts shown are where the cases start; they move to hosts of the same device model that run dry"
             )
@@ -168,4 +197,4 @@ def render(
         raise FileError(f"cannot write: {error.strerror}", path=error.filename or output) from error
     for name in files:
         if "/" not in name:
-            out().print(Text(str(output / name)))
+            show(Text(str(output / name)))

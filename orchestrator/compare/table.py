@@ -12,6 +12,7 @@ from rich.text import Text
 from orchestrator.compare import phrases
 from orchestrator.compare.trend import History, Series
 from orchestrator.compare.values import Comparison, Outcome, Pair, Subject
+from orchestrator.report.grid import Grid
 from orchestrator.wording import number, visible
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.UNCLEAR: "yellow", Outcome.SAME: ""}
@@ -77,19 +78,12 @@ def _listed(title: str, lines: list[str]) -> Iterator[Text]:
         yield Text(f"  … and {len(lines) - _LINES_SHOWN} more (--format json has all)", style="dim")
 
 
-def history_table(history: History) -> Table:
+def history_table(history: History) -> Grid:
     """A row a series: its level now, its spread, its last runs as bars, and every lasting change."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in ("case", "backend", "where", "runs", "level, µs", "spread", "trend", "changes"):
-        table.add_column(
-            column,
-            justify="right" if column in ("runs", "level, µs", "spread") else "left",
-            overflow="fold",
-            no_wrap=column in ("trend", "level, µs"),
-        )
-    for series in history.series:
-        table.add_row(*(Text(cell) for cell in _series(series)))
-    return table
+    rows = [[Text(cell) for cell in _series(series)] for series in history.series]
+    heads = ("case", "backend", "where", "runs", "level, µs", "spread", "trend", "changes")
+    below = {2: "", 6: "", 7: "changes: "}
+    return Grid(heads, rows, right=frozenset((3, 4, 5)), below=below)
 
 
 def _series(series: Series) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from orchestrator.report.build import Report, build, lay_out
 from orchestrator.report.formats import FORMATS, render
+from orchestrator.report.grid import Grid
 from orchestrator.report.listing import Listing, RunLine, list_runs, runs_table
 from orchestrator.report.table import to_text
 
 __all__ = [
     "FORMATS",
+    "Grid",
     "Listing",
     "Report",
     "RunLine",

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from orchestrator.archive import Archive, RunFolder, fold_run, known_total, read_document, read_outline
 from orchestrator.archive.notes import read_notes
 from orchestrator.errors import ArchiveError
 from orchestrator.model import Status
+from orchestrator.report.grid import Grid
 from orchestrator.report.phrases import STATUS_ORDER
 from orchestrator.report.whole import gaps
 from orchestrator.wording import tally, visible
@@ -73,13 +72,11 @@ def list_runs(archive: Archive) -> Listing:
     return Listing(tuple(runs), tuple(map(archive.told, warnings)))
 
 
-def runs_table(listing: Listing) -> Table:
+def runs_table(listing: Listing) -> Grid:
     """The list for a terminal; of an open run it says how far it is."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    rows = []
     said = any(run.tags or run.note for run in listing.runs)
     last = "measurements, tags and note" if said else "measurements"
-    for head in ("run", "sweep", "state", "started (UTC)", last):
-        table.add_column(head, overflow="fold", no_wrap=head in ("run", "started (UTC)"))
     for run in listing.runs:
         total = sum(run.counts.values())
         done = total - sum(run.counts.get(status, 0) for status in (Status.LOST, Status.CANCELLED))
@@ -88,7 +85,7 @@ def runs_table(listing: Listing) -> Table:
         of = str(total) if done == total else f"{done} of {total}"
         counts = tally(run.counts, STATUS_ORDER)
         began = (run.started_at or "").replace("T", " ")[:16]
-        table.add_row(
+        row = (
             Text(visible(run.run_id)),
             Text(visible(run.sweep, 60)),
             Text(
@@ -97,7 +94,8 @@ def runs_table(listing: Listing) -> Table:
             Text(visible(began)),
             Text("\n".join(filter(None, (f"{of}: {counts}" if counts else of, _said(run))))),
         )
-    return table
+        rows.append(row)
+    return Grid(("run", "sweep", "state", "started (UTC)", last), rows, below={4: ""})
 
 
 def _said(run: RunLine) -> str:
