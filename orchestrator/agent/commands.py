@@ -160,21 +160,10 @@ def _end_for_dead_agent(paths: RunPaths) -> None:
         os.unlink(os.path.join(paths.control, name))
 
 
-def _read(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
-    paths = _existing(command, context)
-    fd = os.open(paths.inside(command["path"]), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        size = os.fstat(fd).st_size
-        offset = max(0, int(command.get("offset") or 0))
-        length = max(0, size - offset)
-        if command.get("limit") is not None:
-            length = min(length, int(command["limit"]))
-        os.lseek(fd, offset, os.SEEK_SET)
-        channel.send_file(
-            {"type": "file", "path": command["path"], "size": size, "length": length}, fd, length
-        )
-    finally:
-        os.close(fd)
+def _fetch(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
+    from .fetching import send_files
+
+    send_files(channel, _existing(command, context), command["files"], command.get("limit"))
 
 
 def _list(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
@@ -250,7 +239,7 @@ _COMMANDS: Dict[str, Callable[[Channel, Mapping[str, Any], Any], None]] = {
     "follow": _follow,
     "status": _status,
     "cancel": _cancel,
-    "read": _read,
+    "fetch": _fetch,
     "list": _list,
     "logs": _logs,
     "probe": _probe,

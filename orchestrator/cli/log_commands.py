@@ -176,7 +176,7 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
     from orchestrator.archive.paths import safe_name
     from orchestrator.launch.dialogue import Dialogue
     from orchestrator.run import launchfile
-    from orchestrator.run.homecoming import bring
+    from orchestrator.run.homecoming import Shelf, bring, place_of
     from orchestrator.transport.open import Connections
 
     specs = launchfile.read(folder.path).hosts
@@ -191,11 +191,16 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
     files: list[dict[str, Any]] = []
     told: dict[str, str | None] = {}
 
+    def target_of(name: str, path: str) -> Path:
+        return place_of(folder, name, path) if output is None else output / safe_name(name) / path
+
+    def places(name: str, path: str) -> list[Path]:
+        return list(dict.fromkeys((target_of(name, path), place_of(folder, name, path))))
+
     def save(name: str, path: str, pieces: Iterator[bytes]) -> Path:
         if opened is not None:
             return opened.save_file(name, path, pieces)
-        assert output is not None
-        target = output / safe_name(name) / path
+        target = target_of(name, path)
         try:
             make_folder(target.parent)
             write_whole(target, pieces)
@@ -210,7 +215,9 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
             told[name] = None
             try:
                 dialogue, problems = Dialogue(connections.transport(spec), spec), list[str]()
-                for path, size in bring(dialogue, folder.run_id, partial(save, name), problems):
+                shelf = Shelf(partial(save, name), partial(places, name))
+                tell = partial(_say_of, name)
+                for path, size in bring(dialogue, folder.run_id, shelf, problems, tell):
                     files.append({"host": name, "path": str(path), "bytes": size})
                 told[name] = "\n".join(f"{name}: {problem}" for problem in problems) or None
             except HostError as error:
@@ -218,3 +225,7 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
     if opened is not None:
         opened.close()
     return {"files": files, "hosts": told}
+
+
+def _say_of(host: str, text: str) -> None:
+    say(f"{host}: {text}")

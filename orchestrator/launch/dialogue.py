@@ -19,9 +19,7 @@ from orchestrator.launch.messages import (
     End,
     Events,
     EventsHeader,
-    FileHeader,
     FileList,
-    FilePart,
     Hello,
     Launched,
     OtherJournal,
@@ -34,7 +32,7 @@ from orchestrator.launch.python import stub_command
 from orchestrator.transport.base import Transport
 
 __all__ = [
-    "Alive", "Collected", "Dialogue", "End", "Events", "FilePart", "FileSet", "Following", "Hello", "Launched", "Message",
+    "Alive", "Collected", "Dialogue", "End", "Events", "FileSet", "Following", "Hello", "Launched", "Message",
     "OtherJournal", "Probe", "RemoteFile", "RunStatus", "Session",
 ]  # fmt: skip
 
@@ -216,18 +214,6 @@ class Dialogue:
         """Cancel the run and wait until its workers are gone; returns the number of measurements that were made."""
         command = {"name": "cancel", "run_id": run_id}
         return self._answer(command, Cancelled, "cancelled", CANCEL_TIMEOUT_S).measurements
-
-    def read(self, run_id: str, path: str, offset: int = 0, limit: int = 1024 * 1024) -> FilePart:
-        """Up to `limit` bytes of a file in the run's folder, from byte `offset` on."""
-        command = {"name": "read", "run_id": run_id, "path": path, "offset": offset, "limit": limit}
-        exchange, _ = self._ask(command)
-        try:
-            header = exchange.answer(FileHeader, "file", ANSWER_TIMEOUT_S)
-            if header.length > limit:
-                raise exchange.broken(f"{header.length} bytes where {limit} were asked for")
-            return FilePart(path, header.size, exchange.raw(header.length))
-        finally:
-            exchange.close()
 
     def list_files(self, run_id: str) -> list[RemoteFile]:
         """The logs and collected files of a run. Paths that would lead out of the run's folder are never returned."""

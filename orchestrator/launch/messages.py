@@ -101,15 +101,6 @@ class RunStatus:
 
 
 @dataclass(frozen=True)
-class FilePart:
-    """Bytes of a file of a run; `size` is the whole file's."""
-
-    path: str
-    size: int
-    data: bytes
-
-
-@dataclass(frozen=True)
 class RemoteFile:
     """A file of a run on the host; `path` is relative to the run's folder and stays within it."""
 
@@ -153,6 +144,15 @@ class FileHeader:
     path: str
     size: Size
     length: Block
+
+
+@dataclass(frozen=True)
+class FileState:
+    """Says of a file why its bytes do not follow."""
+
+    path: str
+    size: Size = 0
+    error: str | None = None
 
 
 @dataclass(frozen=True)

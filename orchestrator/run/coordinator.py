@@ -267,7 +267,7 @@ class Coordinator:
             if view.phase is HostPhase.RUNNING and (state := self.fold.hosts.get(name)) is not None:
                 host = self._hosts[name]
                 concerns = "; ".join(filter(None, (skew(host.clock_offset_s), host.concern)))
-                view = replace(view, detail=waiting_for(state.waiting) or concerns or None)
+                view = replace(view, detail=view.detail or waiting_for(state.waiting) or concerns or None)
             if view != self._told.get(name):
                 self._told[name] = view
                 self._observer.host_changed(view)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from orchestrator.errors import FarbenchError, HostError, HostRefused, HostUnreachable
@@ -63,7 +64,7 @@ class HostTask:
 
     `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
     of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
-    part already; `first`: it was never asked to take it. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it returns problems to tell of."""
+    part already; `first`: it was never asked to take it. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it is given how to say what it does, and returns problems to tell of."""
 
     spec: HostSpec
     run_id: str
@@ -79,7 +80,7 @@ class HostTask:
     first: bool = False
     follow_only: bool = False
     eager: bool = False
-    at_end: Callable[[Dialogue], Sequence[str]] | None = None
+    at_end: Callable[[Dialogue, Callable[[str], None]], Sequence[str]] | None = None
 
 
 class HostRun:
@@ -306,7 +307,8 @@ class HostRun:
         if end.state == "cancelled" or (end.state == "finished" and (end.sealed or end.reason)):
             problems: Sequence[str] = ()
             if self.task.at_end is not None and self._transport is not None:
-                problems = self.task.at_end(Dialogue(self._transport, self.task.spec))
+                dialogue = Dialogue(self._transport, self.task.spec)
+                problems = self.task.at_end(dialogue, partial(self._say, HostPhase.RUNNING))
             told = [f"{self.name}: {text}" for text in (*filter(None, [end.reason]), *problems)]
             phase = HostPhase.UNUSABLE if end.reason else HostPhase.OK
             self._say(phase, "\n".join(told) or None, ended=end.state)

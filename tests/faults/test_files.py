@@ -102,6 +102,37 @@ def test_pulled_logs_are_read_from_the_archive(desk: Desk, host: Sshd) -> None:
     assert "it has: h1" in nothing.stderr
 
 
+def test_many_files_come_together_and_only_once(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    many = "for n in range(60):\n    open(f'{n}.csv', 'w').write('%02d' % n)\nprint('{\"median_us\": 5.0}')\n"
+    desk.write("bench.py", many)
+    payload = {"script": "bench.py", "collect": ["*.csv"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"m": [1]}}))
+    done = desk.farbench("run", "sweep.yaml")
+    assert done.code == 0, done.stderr
+    assert re.search(r"^h1: running: bringing home \d+/60 files$", done.stderr, re.MULTILINE)
+    kept = sorted(desk.folder.glob("archive/runs/*/collected/h1/*/bench/*.csv"))
+    assert sorted(path.read_text() for path in kept) == [f"{n:02d}" for n in range(60)]
+
+    def pull() -> dict[str, tuple[str, int]]:
+        pulled = desk.farbench("pull", "latest", "-o", "files")
+        assert pulled.code == 0, pulled.stderr
+        assert "h1: bringing home 1/" in pulled.stderr
+        found = (desk.folder / "files").rglob("*.csv")
+        return {
+            path.name: (path.read_text(), path.stat().st_ino) for path in found
+        }  # rewritten: another number
+
+    first = pull()
+    assert sorted(text for text, _ in first.values()) == [f"{n:02d}" for n in range(60)]
+    assert pull() == first
+    (there,) = (host.home / "farbench" / "runs").rglob("7.csv")
+    there.write_text("xx")
+    last = pull()
+    assert last.pop("7.csv")[0] == "xx"
+    assert last == {name: kept for name, kept in first.items() if name != "7.csv"}
+
+
 def test_a_file_whose_name_is_no_text_is_told_and_holds_up_nothing(desk: Desk, host: Sshd) -> None:
     desk.add_host("h1", host)
     desk.write(

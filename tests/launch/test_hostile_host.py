@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.errors import HostError, HostUnreachable, HostUnusable
 from orchestrator.launch import exchange
 from orchestrator.launch.dialogue import Dialogue
+from orchestrator.launch.fetching import fetch
 from orchestrator.transport.open import Connections
 from orchestrator.transport.output import Output
 from tests.support.sshd import Spec, Sshd
@@ -132,10 +133,39 @@ def test_paths_that_lead_out_are_never_handed_on(path: str, host: Host) -> None:
         host(GREETING + line(type="files", files=[["logs/ok", 1], [path, 1]])).list_files("r1")
 
 
-def test_more_of_a_file_than_was_asked_for(host: Host) -> None:
-    reply = GREETING + line(type="file", path="x", size=100, length=100) + b"x" * 100
-    with pytest.raises(HostUnusable, match="100 bytes where 10 were asked for"):
-        host(reply).read("r1", "logs/x", 0, 10)
+def test_several_files_come_in_one_dialogue(host: Host) -> None:
+    reply = (
+        GREETING + line(type="file", path="a", size=5, length=3) + b"abc"
+        + line(type="file", path="a", size=5, length=2) + b"de" + line(type="same", path="b", size=7)
+        + line(type="file", path="c", size=0, length=0) + line(type="large", path="d", size=1000)
+        + line(type="unread", path="e", error="gone\x1b") + line(type="fetched")
+    )  # fmt: skip
+    came = [
+        (f.path, f.size, f.content and f.content.read(), f.is_same, f.is_large, f.error)
+        for f in fetch(host(reply), "r1", dict.fromkeys("abcde"), 100)
+    ]
+    assert came == [
+        ("a", 5, b"abcde", False, False, None), ("b", 7, None, True, False, None), ("c", 0, b"", False, False, None),
+        ("d", 1000, None, False, True, None), ("e", 0, None, False, False, "gone"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        line(type="file", path="x", size=100, length=100) + b"x" * 100,
+        line(type="file", path="x", size=5, length=6) + b"x" * 6,
+        line(type="file", path="x", size=5, length=3) + b"xxx" + line(type="file", path="x", size=6, length=3) + b"xxx",
+        line(type="file", path="x", size=5, length=0) + line(type="file", path="x", size=5, length=0),
+        line(type="file", path="y", size=1, length=1) + b"y",
+        line(type="dance", path="x"),
+        line(type="same", path="x"),
+        b"",
+    ],
+)  # fmt: skip
+def test_other_files_than_were_asked_for(host: Host, reply: bytes) -> None:
+    with pytest.raises(HostError):
+        list(fetch(host(GREETING + reply), "r1", {"x": None}, 10))
 
 
 def test_a_line_of_many_megabytes(host: Host) -> None:
@@ -149,7 +179,7 @@ JSON = st.recursive(
     max_leaves=5,
 )
 TYPES = st.sampled_from(
-    ["hello", "refused", "events", "alive", "end", "launched", "file", "files", "status", "cancelled", "probe", "runs", "gc",
+    ["hello", "same", "large", "unread", "fetched", "refused", "events", "alive", "end", "launched", "file", "files", "status", "cancelled", "probe", "runs", "gc",
      "other_journal", "facts", "x"]
 )  # fmt: skip
 FIELDS = st.dictionaries(
@@ -162,6 +192,7 @@ FIELDS = st.dictionaries(
 MESSAGE = st.tuples(TYPES, FIELDS).map(lambda pair: line(**{**pair[1], "type": pair[0]}))
 RIGHT = st.sampled_from(
     [line(type="status", agent=True, state="running", offset=1, pid=1), line(type="file", path="x", size=3, length=3) + b"abc",
+     line(type="same", path="logs/a", size=1), line(type="fetched"),
      line(type="files", files=[["logs/a", 1]]), line(type="runs", runs=[]), line(type="gc", removed=[], bytes=0),
      line(type="cancelled", measurements=1), line(type="events", offset=0, length=4) + b"abc\n",
      line(type="end", state="finished", offset=4), line(type="alive", agent=True, time=1.0)]
@@ -174,7 +205,7 @@ ASKED: dict[str, Callable[[Dialogue], object]] = {
     "launch": lambda dialogue: list(dialogue.launch(job={"run_id": "r1"}, tree={}, queue=[])),
     "status": lambda dialogue: dialogue.status("r1"),
     "cancel": lambda dialogue: dialogue.cancel("r1"),
-    "read": lambda dialogue: dialogue.read("r1", "logs/a"),
+    "fetch": lambda dialogue: list(fetch(dialogue, "r1", {"x": None, "logs/a": "0"}, 100)),
     "list": lambda dialogue: dialogue.list_files("r1"),
     "probe": lambda dialogue: dialogue.probe(["torch"]),
     "runs": lambda dialogue: dialogue.runs(),

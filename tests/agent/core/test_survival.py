@@ -248,15 +248,31 @@ def test_an_upload_cut_short_leaves_no_half_file(host: Host) -> None:
     assert [path.name for path in (host.workdir / "cache").iterdir()] == [agent_bundle()[0]]
 
 
-def test_files_of_a_run_are_listed_and_read_by_range(host: Host) -> None:
+def test_files_of_a_run_are_listed_and_fetched_together(host: Host) -> None:
     host.run([does("c1", a="exit")])
     files = dict(map(tuple, host.call({"name": "list", "run_id": host.run_id}).expect("files")["files"]))
-    assert files["logs/cpu0-001.log"] == len("last words of the payload\n")
-    command = {"name": "read", "run_id": host.run_id, "path": "logs/cpu0-001.log", "offset": 5, "limit": 5}
-    message, body = host.call(command).next()
-    assert (message["size"], body) == (26, b"words")
-    refused, _ = host.call({**command, "path": "../../../etc/passwd"}).next()
-    assert refused["type"] == "refused"
+    log, text = "logs/cpu0-001.log", b"last words of the payload\n"
+    assert files[log] == len(text)
+    large = host.run_dir / "logs" / "large.log"
+    large.write_bytes(bytes(9_000_000))
+    (host.run_dir / "logs" / "huge.log").write_bytes(bytes(10_000_001))
+    asked = [
+        [log, None], [log, hashlib.sha256(text).hexdigest()], [log, "0" * 64], ["logs/large.log", None],
+        ["logs/huge.log", None], ["logs/none.log", None], ["../../../etc/passwd", None], ["logs/\0", None],
+    ]  # fmt: skip
+    call = host.call({"name": "fetch", "run_id": host.run_id, "files": asked, "limit": 10_000_000})
+    assert call.next() == ({"type": "file", "path": log, "size": 26, "length": 26}, text)
+    assert call.next()[0] == {"type": "same", "path": log, "size": 26}
+    assert call.next()[1] == text
+    blocks = [call.next(), call.next()]
+    assert [message["size"] for message, _ in blocks] == [9_000_000] * 2
+    assert b"".join(body for _, body in blocks) == bytes(9_000_000)
+    assert call.next()[0] == {"type": "large", "path": "logs/huge.log", "size": 10_000_001}
+    unread = [call.next()[0] for _ in range(3)]
+    assert [message["type"] for message in unread] == ["unread"] * 3
+    assert unread[0]["error"] == "No such file or directory"
+    assert "leads out" in unread[1]["error"] or "passwd" in unread[1]["error"]
+    call.expect("fetched")
 
 
 def test_an_unknown_run_and_an_unknown_command_are_refused(host: Host) -> None:
