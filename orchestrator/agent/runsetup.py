@@ -17,7 +17,7 @@ from .logs import LogFile, Redactor
 from .paths import RunPaths, checked_relative
 from .queueing import Group
 from .spawning import execute, fork, payload_python
-from .wire import native
+from .wire import native, portable
 from .worker import Launch, Process, Worker
 
 SCRIPT_SLACK_S = 20.0
@@ -81,6 +81,19 @@ class RunSetup:
         """The user's variables for payload processes, secrets among them."""
         env = {str(name): str(value) for name, value in (self.job.get("env") or {}).items()}
         return {**env, **self._secrets}
+
+    def missing_python(self) -> str:
+        """Why not one payload of the run can start, where `python:` of the host names no program; else empty."""
+        python = payload_python(self.job)
+        needed = all(
+            payload.get("kind") != "script" or payload.get("python")
+            for payload in (self.job.get("payloads") or {}).values()
+        )
+        # `activate` may bring the interpreter; a bare name is looked for when a worker starts.
+        if not needed or self.job.get("activate") or not os.path.isabs(python) or os.access(python, os.X_OK):
+            return ""
+        why = "cannot be executed" if os.path.exists(python) else "is not there"
+        return f"{portable(python)}, which `python:` names in hosts.yaml, {why} (`farbench doctor` checks it)"
 
     def start_workers(
         self,

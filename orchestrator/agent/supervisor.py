@@ -57,6 +57,7 @@ class Supervisor:
         self._wait = setup.job.get("wait_for_devices") is not False
         self._claims = Claims(leases, self._recorder, self._wait)
         self._starts = StartFailures()
+        self._no_python = setup.missing_python()
         self._crews: List[Crew] = []
         self._stopping = ""
         self._stop_asked = False
@@ -217,6 +218,9 @@ class Supervisor:
             return
         if not self._devices:
             self._nothing_to_do_here(self._why_no_device or "no device can be used on this host")
+            return
+        if self._no_python:
+            self._nothing_to_do_here(self._no_python)
             return
         for group in list(self._queue.groups()):
             if self._starts.given_up(group.payload, [device["uuid"] for device in self._devices]):

@@ -98,7 +98,7 @@ def archive_may_fail(meanwhile: str, again: str) -> Iterator[None]:
     try:
         yield
     except ArchiveUnwritable as error:
-        first = "Make room here" if isinstance(error, ArchiveFull) else "Mend that here"
+        first = "Make room here" if isinstance(error, ArchiveFull) else "Fix that here"
         raise RunIncomplete(f"{error}\n  {meanwhile}. {first}, then: {again}") from error
 
 
@@ -130,7 +130,7 @@ def finish(outcome: Outcome, archive: Path, as_json: bool, *, told: bool = True)
         # A table in which every number is `lost` says nothing.
         if not told:
             _say_what_became_of_hosts(outcome)
-        say("no host could be used, and nothing was measured. Mend that, then run the sweep again.")
+        say("no host could be used, and nothing was measured. Fix that, then run the sweep again.")
     else:
         if sum(outcome.counts.values()) <= LARGEST_TABLE:
             _print_report(Archive(archive), Archive(archive).find(outcome.run_id))

@@ -125,6 +125,9 @@ def attach(
     return EXIT_INTERRUPTED if detached() else finish(outcome, archive, as_json, told=opened.holds_lock)
 
 
+AS_STORED = "with the sweep, scripts and host entries stored in the run; `farbench run` takes changed ones"
+
+
 def resume(
     run: options.RunName = "latest",
     retry: Annotated[
@@ -142,7 +145,8 @@ def resume(
     """Measure what has no result yet. The hosts are asked first, so nothing is measured twice.
 
     An open run goes on under its id; a complete one gets a new run of only what is `lost` or `cancelled`
-    (and of what --retry names; an open run is completed first).
+    (and of what --retry names; an open run is completed first). Sweep, scripts and host entries are those stored with
+    the run: after changing one of them, use `farbench run`.
 
     Example: `farbench resume latest --retry crashed`
     """
@@ -162,6 +166,7 @@ def resume(
         )
     with detaching(folder.run_id, launches=True) as detached, open_connections() as connections:
         announce(folder.run_id, as_json)
+        say(AS_STORED)
         outcome = take_up(
             opened, open_transport=connections.transport, observer=progress(), environ=os.environ,
             way=Way.RESUME, detach=detach,
@@ -183,6 +188,7 @@ def _resume_complete(
     prepared = prepare_again(kept, folder, retry=tuple(retry or ()), environ=os.environ, argv=sys.argv)
     with detaching(prepared.run.run_id, launches=True) as detached, open_connections() as connections:
         announce(prepared.run.run_id, as_json)
+        say(AS_STORED)
         outcome = carry_out(
             prepared, open_transport=connections.transport, observer=progress(), detach=detach
         )

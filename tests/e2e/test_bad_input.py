@@ -150,10 +150,26 @@ def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd,
     assert [line.split(":")[0] for line in said[:1]] == [first]
     assert said[1].startswith("  does `ssh ")
     assert said[2:] == [
-        "no host could be used, and nothing was measured. Mend that, then run the sweep again."
+        "no host could be used, and nothing was measured. Fix that, then run the sweep again."
     ]
     again = desk.farbench("attach")
     assert (again.code, again.stderr.splitlines()) == (3, said)
+
+
+def test_a_python_that_is_not_there_is_said_once_for_its_host(desk: Laptop, host: Sshd) -> None:
+    desk.hosts(host, python="/nonexistent/python")
+    desk.write("sweep.yaml", GOOD)
+    done = desk.farbench("run", "sweep.yaml", "--json")
+    refused(
+        done, 3, "/nonexistent/python, which `python:` names in hosts.yaml, is not there", "farbench doctor"
+    )
+    found = done.json()
+    assert (found["counts"], found["hosts"]["h1"]["state"]) == ({"lost": 1}, "unusable")
+    assert "measured" not in done.stderr, "no case was tried"
+    # A program that needs no Python runs all the same.
+    desk.write("bench.sh", "#!/bin/sh\necho '{\"median_us\": 5}'\n").chmod(0o755)
+    desk.write("sweep.yaml", "payload: {script: bench.sh}\nmatrix: {m: [1]}\n")
+    assert desk.farbench("run", "sweep.yaml", "--json").json()["counts"] == {"ok": 1}
 
 
 def test_a_host_that_takes_long_to_answer_is_told_of(desk: Laptop, host: Sshd) -> None:

@@ -76,7 +76,7 @@ def test_what_is_no_want_of_room_gets_other_advice(desk: Desk, host: Sshd) -> No
     _, stderr = process.communicate(timeout=100)
     assert process.returncode == 1, stderr
     assert "could not be written: Is a directory\n" in stderr
-    assert f"nothing measured there is lost. Mend that here, then: farbench attach {run_id}\n" in stderr
+    assert f"nothing measured there is lost. Fix that here, then: farbench attach {run_id}\n" in stderr
     assert "Make room" not in stderr
     arrivals.rmdir()
     aside.rename(arrivals)
