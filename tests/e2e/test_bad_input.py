@@ -149,11 +149,15 @@ def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd,
     said = done.stderr.splitlines()
     assert [line.split(":")[0] for line in said[:1]] == [first]
     assert said[1].startswith("  does `ssh ")
+    run_id = done.stdout.strip()
     assert said[2:] == [
-        "no host could be used, and nothing was measured. Fix that, then run the sweep again."
+        "no host could be used, and nothing was measured. Fix that, then run the sweep again.",
+        f"the empty run is kept, and is `latest`; to remove it: farbench runs --prune {run_id} --yes",
     ]
     again = desk.farbench("attach")
     assert (again.code, again.stderr.splitlines()) == (3, said)
+    assert desk.farbench(*said[-1].partition("farbench ")[2].split()).code == 0
+    assert desk.farbench("runs", "--json").json() == {"runs": []}
 
 
 def test_a_python_that_is_not_there_is_said_once_for_its_host(desk: Laptop, host: Sshd) -> None:
