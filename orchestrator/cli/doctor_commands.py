@@ -129,12 +129,15 @@ def setup(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Make it anew even if nothing changed.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Install a profile for GPUs also on a host that has none.")
+    ] = False,
     hosts_file: options.HostsFile = options.DEFAULT_HOSTS_FILE,
     as_json: options.Json = False,
 ) -> None:
     """Make or update a Python environment for payloads on a host, and print the `python:` line for hosts.yaml.
 
-    It lies in the host's work folder, under `envs/`; nothing else on the host is touched. Saying it again changes
+    It lies in the host's work folder, under `envs/`; nothing else on the host is touched. Running it again changes
     nothing. An update is built beside the environment in use, which stays usable until the new one is whole.
 
     Example: `farbench setup blackwell --profile fp4-sgl`
@@ -166,7 +169,8 @@ def setup(
     with Connections(environ=os.environ, warn=warn) as connections:
         outcome = environments.set_up(
             Dialogue(connections.transport(spec), spec), spec.name, wanted, name=chosen, wheelhouse=wheels,
-            extra_indexes=tuple(extra_index or ()), base_python=base_python, installer=installer, force=force, on_progress=say,
+            extra_indexes=tuple(extra_index or ()), base_python=base_python, installer=installer, force=force,
+            even_without_gpu=yes, on_progress=say,
         )  # fmt: skip
     if as_json:
         print_json(outcome.to_json(spec.name))

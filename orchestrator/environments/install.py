@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.errors import HostError, HostUnusable
+from orchestrator.errors import HostError, HostUnusable, UsageError
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.launch.exchange import Exchange
 from orchestrator.launch.messages import printable
@@ -52,13 +52,23 @@ def set_up(
     base_python: str | None = None,
     installer: str | None = None,
     force: bool = False,
+    even_without_gpu: bool = False,
     on_progress: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Create or update the environment `name` on a host. Raises `HostError`; the environment before is then still in use."""
+    """Create or update the environment `name` on a host. Raises `HostError`; the environment before is then still in use.
+
+    Raises `UsageError` where a profile for GPUs is to be made on a host that has none, unless `even_without_gpu`."""
     digest = _digest(profile, wheelhouse, extra_indexes, base_python)
     python, freeze, reasons = _present(dialogue, host, name, digest, force)
     if not reasons:
         return Outcome(name, False, python, freeze)
+    if profile.for_gpus and not even_without_gpu and not _has_gpu(dialogue):
+        raise UsageError(
+            f"{host} has no GPU (none that its driver shows, or that `devices:` in hosts.yaml allows), and {profile.name} "
+            "installs several gigabytes for one. Nothing was installed; --yes installs it all the same"
+        )
+    if profile.usual_index and wheelhouse is None and not extra_indexes:
+        on_progress(f"{name}: {profile.usual_index}")
     for reason in reasons:
         on_progress(f"{name}: {reason}")
     command = {
@@ -75,6 +85,11 @@ def set_up(
     finally:
         exchange.close()
     return Outcome(name, True, _text(installed, "python"), _mapping(installed, "freeze"), reasons)
+
+
+def _has_gpu(dialogue: Dialogue) -> bool:
+    _, found = dialogue.probe()
+    return any(device.kind == "gpu" for device in found.devices)
 
 
 def _present(

@@ -25,6 +25,10 @@ class Profile:
     pythons: tuple[tuple[int, int], tuple[int, int]] = ((3, 8), (3, 99))
     note: str | None = None
     """Said when the installation fails."""
+    for_gpus: bool = False
+    """Of no use on a host without GPUs, and several gigabytes."""
+    usual_index: str | None = None
+    """Said before packages are taken from the host's own index alone."""
 
     @property
     def text(self) -> str:
@@ -40,6 +44,7 @@ PROFILES = {
             "torch 2.11 for CUDA 13, flashinfer, and the sgl_kernel built for it (FP8, no FP4 GEMM); driver 580 or later",
             ("torch==2.11.0", "sglang-kernel==0.4.2", "flashinfer-python==0.7.4", "numpy"),
             ((3, 10), (3, 13)),
+            for_gpus=True,
         ),
         Profile(
             "gpu-cu129",
@@ -48,19 +53,22 @@ PROFILES = {
             ((3, 10), (3, 13)),
             "torch's builds for CUDA 12.9 are on PyTorch's own index, which the usual one does not have: name it with "
             "--extra-index, or give a --wheelhouse that holds them",
+            for_gpus=True,
         ),
         Profile(
             "fp4-sgl",
             "torch 2.9.1 and sgl-kernel 0.3.21, the last with the FP4 GEMM, and flashinfer; driver 525 or later",
             ("torch==2.9.1", "sgl-kernel==0.3.21", "flashinfer-python==0.7.4", "numpy"),
             ((3, 10), (3, 13)),
+            for_gpus=True,
         ),
         Profile(
             "cpu",
             "numpy and torch, for hosts without GPUs",
             ("torch==2.11.0", "numpy"),
             ((3, 10), (3, 13)),
-            "torch without CUDA is on PyTorch's own index: name it with --extra-index to save gigabytes",
+            usual_index="the usual index has torch with CUDA's libraries only, several gigabytes; PyTorch's own index has it "
+            "without: --extra-index names it",
         ),
     )
 }

@@ -270,6 +270,29 @@ def test_a_python_that_has_no_wheels_of_the_profile_is_refused(
         in done.stderr
     )
     assert "--base-python" in done.stderr
+    assert "PyTorch's own index" not in done.stderr
+    online = laptop.farbench("setup", "h1", "--profile", "cpu", "--base-python", "/bin/true")
+    assert online.code == 3
+    assert "cpu: the usual index has torch with CUDA's libraries only" in online.stderr
+
+
+@pytest.mark.parametrize("profile", [name for name in PROFILES if name != "cpu"])
+def test_a_profile_for_gpus_is_not_installed_where_there_is_none(
+    laptop: Laptop, host: Sshd, wheelhouse: Path, profile: str
+) -> None:
+    laptop.hosts(host, devices={"cpu": 1})
+    command = (
+        "setup", "h1", "--profile", profile, "--wheelhouse", str(wheelhouse), "--base-python", "/bin/true"
+    )  # fmt: skip
+    done = laptop.farbench(*command)
+    assert done.code == 2
+    assert "h1 has no GPU" in done.stderr
+    assert "several gigabytes" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (host.home / "farbench" / "envs").exists()
+    insisted = laptop.farbench(*command, "--yes")
+    assert insisted.code == 3
+    assert "no interpreter to make the environment from" in insisted.stderr
 
 
 def test_every_profile_pins_a_pair_that_fits() -> None:
