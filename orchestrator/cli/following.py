@@ -131,9 +131,7 @@ def finish(outcome: Outcome, archive: Path, as_json: bool, *, told: bool = True)
         if not told:
             _say_what_became_of_hosts(outcome)
         say("no host could be used, and nothing was measured. Fix that, then run the sweep again.")
-        say(
-            f"the empty run is kept, and is `latest`; to remove it: farbench runs --prune {outcome.run_id} --yes"
-        )
+        say(f"the run is kept, without a result; to remove it: farbench runs --prune {outcome.run_id} --yes")
     else:
         if sum(outcome.counts.values()) <= LARGEST_TABLE:
             _print_report(Archive(archive), Archive(archive).find(outcome.run_id))

@@ -152,7 +152,7 @@ def test_what_is_wrong_with_the_only_host_is_said_once(desk: Laptop, host: Sshd,
     run_id = done.stdout.strip()
     assert said[2:] == [
         "no host could be used, and nothing was measured. Fix that, then run the sweep again.",
-        f"the empty run is kept, and is `latest`; to remove it: farbench runs --prune {run_id} --yes",
+        f"the run is kept, without a result; to remove it: farbench runs --prune {run_id} --yes",
     ]
     again = desk.farbench("attach")
     assert (again.code, again.stderr.splitlines()) == (3, said)

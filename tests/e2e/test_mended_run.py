@@ -118,6 +118,7 @@ def test_a_host_where_nothing_was_launched_is_named_with_the_way_on(
         resumed = laptop.farbench("resume", run_id, "--json")
         assert resumed.json()["run_id"] == run_id
         assert resumed.json()["counts"] == {"ok": 2 * CASES}, resumed.stderr
+        assert "host entries stored in the run; `farbench run` takes changed ones\n" in resumed.stderr
 
 
 def test_leaving_a_run_that_has_ended_meanwhile_does_not_say_that_it_goes_on(

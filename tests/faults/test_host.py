@@ -57,6 +57,7 @@ def test_an_open_run_is_completed_before_what_failed_is_tried_again(desk: Desk, 
     desk.sweep([{"i": i, "how": "kill" if i == 1 else "ok"} for i in range(3)])
     run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
     tried = desk.farbench("resume", run_id, "--retry", "crashed", "--json")
+    assert "host entries stored in the run; `farbench run` takes changed ones\n" in tried.stderr
     assert tried.code == 1
     assert_complete(desk, run_id, 3, bad={1: "crashed"})
     again = tried.json()
