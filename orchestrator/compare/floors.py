@@ -43,6 +43,8 @@ NOISE_OF_WITHIN = 0.5
 samples lay within 10% (the 10th to the 90th percentile, of the looser side), none differed by more than 20%, and
 99% by less than 6%; with wider samples up to 4.7 times. So a freak is no more than a leap and twice that spread, and the
 usual noise 2% and half of it, where that is less than what is usual for the timer."""
+TIGHT = 0.05
+"""Samples that lie so close together were not disturbed."""
 OF_DEVICES = frozenset({"graph", "cupti", "events"})
 """Timers for which that is not known."""
 SMALLEST_SCALE = 5e-4
@@ -111,16 +113,19 @@ class NoiseOfHosts:
         freaks = self._all.pool(side.host, subject.timer, payload)
         usual, usual_freak = pool.usual, freaks.usual_freak
         plausible = usual_freak
+        seen = freaks.freaks
         if within is not None and trusted and subject.timer not in OF_DEVICES:
             plausible = min(plausible, LEAP + FREAK_OF_WITHIN * within)
             usual_freak = min(usual_freak, max(2 * LEAP, plausible))
+            if within <= TIGHT and freaks.runs < RUNS_THAT_SHOW_FREAKS:
+                seen = freaks.recurring
             if not pool.is_of_host:
                 scale = LEAST_NOISE + NOISE_OF_WITHIN * within
                 usual = Noise(min(usual.variance, scale**2), usual.df)
         return Floor(
             noise=moderate(own, usual),
-            worst_case=freaks.worst_of(tests, usual_freak, trusted=trusted),
-            plausible=max(LEAP, plausible, worst_case(freaks.freaks)),
+            worst_case=freaks.worst_of(tests, usual_freak, seen, trusted=trusted),
+            plausible=max(LEAP, plausible, worst_case(seen)),
             source="history" if own else "host" if pool.runs else "samples",
             runs=own.runs if own else 0,
         )
@@ -129,21 +134,23 @@ class NoiseOfHosts:
 @dataclass(frozen=True)
 class _Pool:
     """What is known of a host by all that was measured there with one payload and timer: the usual noise of a
-    measurement, and the freak deviations among `seen` ones. `runs` is of the measurement with the longest history.
+    measurement, and the freak deviations among `seen` ones; `recurring` are those of measurements that had several: a
+    single one, of a run that nobody can ask any more, may also be of a program that was changed for that run. `runs` is of the measurement with the longest history.
     `is_of_host` is false where too little was measured there, so that the noise is what is usual for the timer."""
 
     usual: Noise
     usual_freak: float
     is_of_host: bool = False
     freaks: tuple[float, ...] = ()
+    recurring: tuple[float, ...] = ()
     seen: int = 0
     runs: int = 0
 
-    def worst_of(self, tests: int, usual_freak: float, *, trusted: bool) -> float:
-        """How large a freak must be reckoned with when so many pairs are compared."""
+    def worst_of(self, tests: int, usual_freak: float, freaks: Sequence[float], *, trusted: bool) -> float:
+        """How large a freak must be reckoned with when so many pairs are compared, and these are known."""
         usual = 0.0 if trusted and self.runs >= RUNS_THAT_SHOW_FREAKS else usual_freak
-        expected = 2 * tests * len(self.freaks) / self.seen if self.seen else 0.0
-        return max(usual, worst_case(self.freaks) if expected > RARE else 0.0)
+        expected = 2 * tests * len(freaks) / self.seen if self.seen else 0.0
+        return max(usual, worst_case(freaks) if expected > RARE else 0.0)
 
 
 class _Spreads:
@@ -174,8 +181,19 @@ def _pool(spreads: Sequence[Spread], prior: Usual) -> _Pool:
     scale = typical_scale(spreads)
     usual = prior.noise if scale is None else Noise(max(scale, SMALLEST_SCALE) ** 2, prior.noise.df)
     freaks: list[float] = []
+    recurring: list[float] = []
     for one in spreads:
         limit = FREAK * sqrt(moderate(one, usual).variance)
-        freaks += [deviation for deviation in one.deviations if abs(deviation) > limit]
+        beyond = [deviation for deviation in one.deviations if abs(deviation) > limit]
+        freaks += beyond
+        recurring += beyond if len(beyond) > 1 else []
     runs = [one.runs for one in spreads]
-    return _Pool(usual, prior.freak, scale is not None, tuple(freaks), sum(runs), max(runs, default=0))
+    return _Pool(
+        usual,
+        prior.freak,
+        scale is not None,
+        tuple(freaks),
+        tuple(recurring),
+        sum(runs),
+        max(runs, default=0),
+    )

@@ -91,6 +91,18 @@ def test_a_third_more_is_found_but_where_a_run_leapt_against_it(
     assert Outcome.SAME not in found
 
 
+def test_a_run_of_a_slower_program_among_the_earlier_ones_does_not_hide_the_next() -> None:
+    """Three times as long in one run of three, which was no freak of the machine."""
+    machine = Machine(3, leaps=0.0)
+    past = [machine.run(), machine.run(), machine.run(3.0)]
+    pairs = judged(past, machine.run(), machine.run(1.5))
+    assert {pair.outcome for pair in pairs} == {Outcome.SLOWER}
+    assert all(pair.floor is not None and pair.floor < 0.4 for pair in pairs)
+    freaky = [*past, machine.run(), machine.run(3.0), machine.run(), machine.run()]
+    again = judged(freaky, machine.run(), machine.run(1.5))
+    assert {pair.outcome for pair in again} == {Outcome.UNCLEAR}, "it does that now and then"
+
+
 @pytest.mark.parametrize("cases", [1, 30, 300])
 def test_no_floor_of_tight_samples_is_beyond_what_a_machine_does(cases: int) -> None:
     machine = Machine(1)
