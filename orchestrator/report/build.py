@@ -72,8 +72,11 @@ class PayloadTable:
 
     @cached_property
     def several_places(self) -> bool:
-        """Whether rows were measured in different places, so that each must say where."""
-        return len({place for row in self.rows for place in row.places}) > 1
+        """Whether rows were measured in different places, so that each must say where. A host without a device is no other
+        place than its device: what was not measured there has none."""
+        places = {place for row in self.rows for place in row.places}
+        hosts = {place.rpartition(":")[0] for place in places}
+        return len(places - hosts) > 1
 
 
 @dataclass(frozen=True)

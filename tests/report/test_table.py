@@ -67,6 +67,12 @@ def test_a_run_in_which_all_failed_says_so(shown, bad):
     assert "0 measurements: nothing was measured" in shown()
 
 
+def test_what_was_not_measured_at_the_only_device_is_at_no_other_place(shown, ok, bad):
+    lost = bad("c2", "torch", "lost", "the host ended without this measurement", device=None)
+    assert "@" not in shown(ok("c1", "torch", 1.0), lost)
+    assert "@ far" in shown(ok("c1", "torch", 1.0), lost.model_copy(update={"host": "far"}))
+
+
 def test_an_open_run_says_how_far_it_is(shown, ok):
     text = shown(ok("c1", "torch", 1.0), ok("c2", "sgl_kernel", 2.0), state="running")
     assert "2 of 6 measurements so far: 2 ok" in text
