@@ -109,7 +109,7 @@ def test_of_an_open_run_it_is_told_how_much_is_to_come(
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert f" of {expected} measurements so far: " in laptop.farbench("report").stdout
-    assert f"/{expected}: " in laptop.farbench("runs").stdout
+    assert f" of {expected}: " in laptop.farbench("runs").stdout
     assert of_view() == [{"expected": expected}]
     assert laptop.farbench("attach", "--json").json()["counts"] == {"ok": expected}
     assert of_view() == [{"expected": expected}]
