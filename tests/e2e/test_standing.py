@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.e2e.conftest import Laptop, wait_for
+from tests.e2e.conftest import Laptop
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 PROGRAM = """print('{"time_us": 3}')\n"""
 CASES = 4

@@ -22,6 +22,7 @@ from tests.support.dropbear import Dropbear
 from tests.support.places import Place, namespaces_work
 from tests.support.runs import TREE, item, job, journal, measurements, run_one
 from tests.support.sshd import Sshd, with_no_error
+from tests.support.waiting import wait_for
 
 Make = Callable[..., Sshd]
 
@@ -326,10 +327,17 @@ def other_user() -> Iterator[str]:
     command = ["useradd", "--no-create-home", "--shell", "/bin/sh", "--password", "*", name]
     subprocess.run(command, check=True, capture_output=True)
     yield name
-    theirs = subprocess.run(["ps", "-o", "pid=", "-u", name], capture_output=True, text=True).stdout.split()
-    for pid in map(int, theirs):
-        with_no_error(os.kill, pid, 9)
-    subprocess.run(["userdel", name], check=True, capture_output=True)
+
+    def gone() -> bool:
+        """The agent may still be starting something: asked again until nothing of the user runs."""
+        theirs = subprocess.run(
+            ["ps", "-o", "pid=", "-u", name], capture_output=True, text=True
+        ).stdout.split()
+        for pid in map(int, theirs):
+            with_no_error(os.kill, pid, 9)
+        return not theirs and subprocess.run(["userdel", name], capture_output=True).returncode == 0
+
+    wait_for(gone, what="the account to go")
 
 
 def test_a_user_who_is_not_root(connections: Connections, other_user: str) -> None:
