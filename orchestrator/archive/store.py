@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.archive import files, lock
 from orchestrator.archive.document import RunDocument, read_document, write_document
 from orchestrator.archive.openrun import OpenRun
-from orchestrator.archive.paths import COMMITTED, OPEN, RUN_ID, RunFolder
+from orchestrator.archive.paths import COMMITTED, OPEN, RUN_ID, RunFolder, new_run_id
 from orchestrator.errors import ArchiveError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.archive.mirror import Mirror
 
 _LISTED = 10
+_DIGITS = 6  # at the end of a run's id
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*?)/*")  # a `Path` has one slash left of two
 
 
@@ -40,6 +41,22 @@ class Archive:
 
             self.mirror = Mirror(self.name, os.environ)
             self.path = self.mirror.path
+
+    def next_id(self, clock: Callable[[], float], randomness: Callable[[int], bytes]) -> str:
+        """An id for a new run, as `new_run_id`, that sorts after those of the runs that began in the same second."""
+        made = new_run_id(clock, randomness)
+        second, drawn = made[:-_DIGITS], int(made[-_DIGITS:], 16)
+        rivals = [entry.name for kind in (OPEN, COMMITTED) for entry in self._entries(kind)]
+        last = max(
+            (
+                int(name[-_DIGITS:], 16)
+                for name in rivals
+                if name.startswith(second) and RUN_ID.fullmatch(name)
+            ),
+            default=-1,
+        )
+        room = 16**_DIGITS - 1 - last
+        return f"{second}{last + 1 + drawn % room:0{_DIGITS}x}" if drawn <= last and room else made
 
     def create(
         self,

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from orchestrator.archive import Archive, RunFolder, new_run_id, read_document, read_results
+from orchestrator.archive import Archive, RunFolder, read_document, read_results
 from orchestrator.errors import NothingToDo, UsageError
 from orchestrator.inventory import resolve_environment
 from orchestrator.model import Status
@@ -47,7 +47,7 @@ def prepare_again(
 
     before = launchfile.read(folder.path)
     document = read_document(folder.run_json).as_json()
-    run_id = new_run_id(clock, random_bytes)
+    run_id = archive.next_id(clock, random_bytes)
     by_case: dict[str, list[str]] = {}
     for hand in wanted.values():
         for case_id, backends in hand.items():

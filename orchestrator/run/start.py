@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator import job as jobs
-from orchestrator.archive import Archive, OpenRun, new_run_id
+from orchestrator.archive import Archive, OpenRun
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.plan import Plan
 from orchestrator.run import launchfile, record
@@ -45,7 +45,7 @@ def prepare(
 
     Raises `FileError` for a template or a script that is wrong, `UsageError` for an environment variable that is unset.
     """
-    run_id = new_run_id(clock, random_bytes)
+    run_id = archive.next_id(clock, random_bytes)
     environments = {host.name: resolve_environment(host, environ) for host in plan.hosts}
     items = jobs.queue_items(plan)
     tree = jobs.script_tree(plan)

@@ -308,3 +308,16 @@ def test_a_place_that_cannot_be_written_is_named(archive: Archive, document):
     with pytest.raises(ArchiveError, match=r"r1.* could not be written: "):
         run.commit([], "finished", ended_at=END)
     assert not run.folder.is_committed
+
+
+def test_runs_of_one_second_sort_as_they_began(archive: Archive, document):
+    """`latest` is the one that began last, whatever was drawn for the others."""
+    begun = []
+    for drawn in ("ffff00", "000001", "abcdef"):
+        run_id = archive.next_id(lambda: 1735787045.9, lambda n, drawn=drawn: bytes.fromhex(drawn))
+        archive.create(run_id, document(), {})
+        begun.append(run_id)
+        assert archive.find("latest").run_id == run_id
+    assert begun == sorted(begun)
+    assert {run_id[:17] for run_id in begun} == {"20250102T030405Z-"}
+    assert begun[0] == "20250102T030405Z-ffff00"
