@@ -4,6 +4,7 @@
     python benchmarks/gpu_checks.py refusals DIR/gemm_fp4.py   # FP4 calls bind to the installed signatures and reach the library
     python benchmarks/gpu_checks.py times         # cold GPU times measured without farbench, to hold its numbers against
     python benchmarks/gpu_checks.py cupti         # CUPTI as a timer: agrees with the graph, leaves its time as it was, and its cost
+    python benchmarks/gpu_checks.py streams       # what a process pays for each kernel once it has used several streams
 
 Each prints one JSON object a line, and exits with 1 when a check does not hold.
 """
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -127,9 +130,55 @@ def load(script: Path) -> ModuleType:
     return module
 
 
+def use_streams(count: int) -> None:
+    """Do work on so many streams of torch's pool."""
+    import torch
+
+    touched = torch.zeros(1, device="cuda")
+    for _ in range(count):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            touched.add_(1)
+        torch.cuda.synchronize()
+
+
+def replays_us(graph: object, calls: int) -> list[float]:
+    """A captured graph's time a call, in bursts of 8 ms after rests of 20 ms: under steady load the clocks go down."""
+    import torch
+
+    samples = []
+    for _ in range(12):
+        time.sleep(0.02)
+        until = time.perf_counter() + 0.008
+        graph.replay()  # type: ignore[attr-defined]  # the clocks rise
+        while time.perf_counter() < until:
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            begin.record()
+            graph.replay()  # type: ignore[attr-defined]
+            end.record()
+            end.synchronize()
+            samples.append(begin.elapsed_time(end) * 1000.0 / calls)
+    return samples
+
+
+def captured(calls: list[Callable[[], object]], stream: object = None) -> object:
+    """The calls in a graph, after one eager pass; `stream` does both."""
+    import torch
+
+    stream = stream or torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    return graph
+
+
 def times() -> bool:
-    """A graph over a ring of 600 MB of operands, scales among them, replayed in bursts of 8 ms after rests of 20 ms: under
-    steady load the power limit lowers the clocks. Nothing of the harness is used."""
+    """A graph over a ring of 600 MB of operands, scales among them, in a process that has used several streams
+    (`streams` tells why). Nothing of the harness is used."""
     import flashinfer
     import sgl_kernel
     import torch
@@ -137,30 +186,7 @@ def times() -> bool:
     def fp8(rows: int, k: int) -> torch.Tensor:
         return torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn)
 
-    def measure(calls: list[object]) -> float:
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for call in calls:
-                call()  # type: ignore[operator]
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for call in calls:
-                call()  # type: ignore[operator]
-        samples = []
-        for _ in range(12):
-            time.sleep(0.02)
-            until = time.perf_counter() + 0.008
-            graph.replay()  # the clocks rise
-            while time.perf_counter() < until:
-                begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                begin.record()
-                graph.replay()
-                end.record()
-                end.synchronize()
-                samples.append(begin.elapsed_time(end) * 1000.0 / len(calls))
-        return statistics.median(samples)
-
+    use_streams(8)
     for m, n, k in (
         (16, 2048, 6144),
         (256, 2048, 6144),
@@ -196,11 +222,40 @@ def times() -> bool:
                 m=m,
                 n=n,
                 k=k,
-                cold_us=round(measure(calls), 3),
+                cold_us=round(statistics.median(replays_us(captured(calls), sets)), 3),
                 sets=sets,
             )
         del operands
         torch.cuda.empty_cache()
+    return True
+
+
+def streams() -> bool:
+    """One graph of FP8 products of two kernels each, over a cold ring, replayed as the process uses more and
+    more streams beside the default one."""
+    import torch
+
+    def fp8(rows: int) -> torch.Tensor:
+        return torch.randn(rows, 6144, device="cuda").to(torch.float8_e4m3fn)
+
+    one = torch.ones((), device="cuda")
+    operands = [
+        (fp8(16), fp8(2048), torch.empty(16, 2048, dtype=torch.bfloat16, device="cuda")) for _ in range(26)
+    ]
+    calls = [
+        lambda a=a, b=b, out=out: torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, out=out)
+        for a, b, out in operands
+    ]
+    graph = captured(calls)
+    first_us = last_us = statistics.median(replays_us(graph, len(calls)))
+    say(check="streams", used=1, cold_us=round(first_us, 3))
+    so_far = 1
+    for used in (2, 3, 4, 5, 6, 8, 16, 32):
+        use_streams(used - so_far)
+        so_far = used
+        last_us = statistics.median(replays_us(graph, len(calls)))
+        say(check="streams", used=used, cold_us=round(last_us, 3))
+    say(check="streams", later_by_us=round(last_us - first_us, 3))
     return True
 
 
@@ -218,6 +273,7 @@ def cupti() -> bool:
     from harness import Call, Device, cuda, kernel_trace, ring, stats, timers, verdicts
 
     device = Device("GPU", torch.cuda.get_device_capability(), "cuda:0")
+    cuda.settle(device.torch_device)
     good = True
     for m, n, k in ((16, 2048, 6144), (1024, 2048, 6144), (4096, 2048, 6144)):
         a, b = (torch.randn(rows, k, device="cuda", dtype=torch.bfloat16) for rows in (m, n))
@@ -265,6 +321,10 @@ def cupti() -> bool:
 
 
 if __name__ == "__main__":
+    # As the harness does: flashinfer compiles by `ninja`, which lies beside the interpreter.
+    os.environ["PATH"] = os.pathsep.join(
+        [os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable)]
+    )
     which = sys.argv[1] if len(sys.argv) > 1 else ""
     if which == "refusals" and len(sys.argv) < 3:
         sys.exit("refusals needs the rendered script: farbench render examples/fp4-gemm-glm5.yaml -o DIR")
@@ -273,6 +333,7 @@ if __name__ == "__main__":
         "refusals": lambda: refusals(sys.argv[2]),
         "times": times,
         "cupti": cupti,
+        "streams": streams,
     }
     done = checks.get(which)
     if done is None:

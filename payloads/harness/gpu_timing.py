@@ -19,6 +19,7 @@ def prepare(
 ) -> None:
     """Give the trial its timer. `crossed` remembers which (backend, shape class) were cross-checked."""
     call, gang = trial.call, trial.gang
+    cuda.settle(trial.device.torch_device)
     trial.extra.update(_allocations(trial, rotation))
     trial.host_us, issue_us = gang.decide(timers.host_cost(call, rotation, gang=gang))
     flush = cuda.L2Flush(trial.device.torch_device) if rotation.cache == "cold" else None

@@ -258,3 +258,16 @@ def test_what_goes_wrong_while_it_is_timed_is_found_after_the_rounds(gpu, measur
     assert (records["a"]["status"], records["a"]["timing"]) == ("incorrect", None)
     assert "after it was timed, the call computes something else" in records["a"]["reason"]
     assert records["b"]["status"] == "ok"
+
+
+def test_who_is_measured_first_is_not_faster(gpu, measure):
+    """Once a process has used several streams, kernels start later after one another; each capture uses one."""
+    gpu.crowded_us = 1.0
+    calls = {name: doubling(gpu) for name in "abcdef"}
+    payload = payload_of(**calls)
+    found = [
+        measure(payload, make_item({"case": number}, list(calls), measure=COLD), GPU).records
+        for number in range(2)
+    ]
+    assert {round(r["timing"]["median_us"], 6) for records in found for r in records.values()} == {11.0}
+    assert {round(r["timing"]["hot_median_us"], 6) for records in found for r in records.values()} == {11.0}

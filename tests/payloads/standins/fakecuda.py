@@ -3,6 +3,7 @@
 `launch(us, effect)` is a kernel: it takes `us` of device time and then has its effect. Inside a capture it is recorded
 instead, and happens at each replay. One that `escapes` happens neither at capture nor at replay. One `elsewhere` is on
 a stream that the current one does not wait for: it happens at once, events see nothing of it, and no capture records it.
+Where `crowded_us` is set, kernels take so much longer once the process has used four streams, as on a real GPU.
 """
 
 import contextlib
@@ -22,10 +23,13 @@ class FakeGpu:
         self.slept = 0
         self.launches = 0
         self.pending_us = 0.0
+        self.streams = set()
+        self.crowded_us = 0.0  # by which a kernel takes longer once work was done on four streams
         self.record = None  # where CUPTI's records go: (kind, name, start_us, end_us, number of the launch)
 
     def launch(self, us, effect, escapes=False, name="kernel", kind=10, elsewhere=False):
         self.launches += 1
+        us += self.late_us()
         if self.dead:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         if elsewhere:
@@ -39,11 +43,16 @@ class FakeGpu:
         elif self.refuses_capture:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         elif not escapes:
-            self.capturing.append((us, effect))
+            self.capturing.append((us - self.late_us(), effect))
+
+    def late_us(self):
+        return self.crowded_us if len(self.streams) >= 4 else 0.0
 
     def install(self, monkeypatch):
         import torch
+        from harness import cuda
 
+        monkeypatch.setattr(cuda, "_settled", set())  # every test is a process of its own
         gpu = self
 
         class Event:
@@ -68,7 +77,7 @@ class FakeGpu:
                 if gpu.dead:
                     raise RuntimeError("CUDA error: an illegal memory access was encountered")
                 for us, effect in self.work:
-                    gpu.clock_us += us
+                    gpu.clock_us += us + gpu.late_us()
                     effect()
 
         @contextlib.contextmanager
@@ -79,6 +88,10 @@ class FakeGpu:
                 yield
             finally:
                 gpu.capturing = None
+
+        def stream(used):
+            gpu.streams.add(used)
+            return contextlib.nullcontext()
 
         def sleep(cycles):
             gpu.slept += 1
@@ -96,7 +109,7 @@ class FakeGpu:
             "Stream": Stream,
             "CUDAGraph": CUDAGraph,
             "graph": graph,
-            "stream": lambda stream: contextlib.nullcontext(),
+            "stream": stream,
             "current_stream": Stream,
             "synchronize": synchronize,
             "_sleep": sleep,
