@@ -33,8 +33,10 @@ def main(payload: Payload, cases: Sequence[Mapping[str, Any]], argv: Optional[Se
         sys.exit(0)
     options = selection.parse(payload.name, argv, cases)
     if options.list:
-        for item in options.chosen:
-            print(selection.line(item))
+        try:
+            print("\n".join(map(selection.line, options.chosen)), flush=True)
+        except BrokenPipeError:
+            os._exit(1)  # who reads has seen enough, as `head` does
         sys.exit(0)
     out = channel.take_stdout()
     _enable_faulthandler()

@@ -172,6 +172,15 @@ def test_cases_and_backends_can_be_listed_and_chosen(script):
     assert [(r["label"], r["backend"]) for r in chosen] == [("first", "numpy"), ("second", "numpy")]
 
 
+def test_a_reader_that_has_seen_enough_of_the_list_gets_no_traceback(script):
+    path = script([make_item(SMALL, ["numpy"], label="first")])
+    gone, end = os.pipe()
+    os.close(gone)  # as `| head` does once it has its lines
+    done = subprocess.run([sys.executable, path, "--list"], stdout=end, stderr=subprocess.PIPE, text=True)
+    os.close(end)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
