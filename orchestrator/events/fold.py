@@ -92,7 +92,7 @@ class Fold:
         """Note how an agent ended, as told by who followed it (a dead one leaves no line)."""
         told = self.host(host)
         told.agent = AgentState(state)
-        told.workers.clear()
+        _end_workers(told)
 
     def counts(self) -> RunCounts:
         """Measurements so far, by status and verdict."""
@@ -143,9 +143,12 @@ class Fold:
         if event is None:
             return None
         state.last_t = max(state.last_t, event.t)
+        state.pass_time(
+            event.t if event.mono is None else event.mono, new_agent=isinstance(event, journal.AgentStarted)
+        )
         accepted = None
         if isinstance(event, journal.Measured):
-            state.last_result_t = event.t
+            state.last_work_s = state.lived_s
             accepted = self._measured(state, event, offset, len(line))
         else:
             self._note(state, event)
@@ -210,8 +213,8 @@ class Fold:
         match event:
             case journal.AgentStarted():
                 state.agent = AgentState.RUNNING
-                state.identity = event.model_dump(exclude={"type"}, exclude_none=True)
-                state.workers.clear()  # whatever an earlier agent had is gone with it
+                state.identity = event.model_dump(exclude={"type", "mono"}, exclude_none=True)
+                _end_workers(state)  # whatever an earlier agent had is gone with it
                 state.waiting.clear()
             case journal.Devices():
                 state.devices = tuple(event.devices)
@@ -228,12 +231,12 @@ class Fold:
             case journal.WorkerExited():
                 view = state.workers.pop(event.worker, None)
                 if view is not None:
-                    count_busy(state, view, event.t)
+                    count_busy(state, view)
             case journal.CaseChanged() | journal.Phase():
                 self._case_changed(state, event)
             case journal.AgentFinished():
                 state.agent = AgentState(event.state)
-                state.workers.clear()
+                _end_workers(state)
                 state.waiting.clear()
             case journal.Problem():
                 self._problem(state, event.message)
@@ -243,18 +246,19 @@ class Fold:
         view.devices = tuple(event.devices) or view.devices
         view.payload = event.payload or view.payload
         view.phase = "starting" if event.type == "worker_starting" else "idle"
-        view.since = event.t
+        view.since, view.since_lived_s = event.t, state.lived_s
+        state.used_devices.update(view.devices)
         for device in view.devices:
             state.waiting.pop(device, None)
-        if event.type == "worker_ready" and state.first_ready_t is None:
-            state.first_ready_t = event.t
+        if event.type == "worker_ready" and state.first_ready_s is None:
+            state.first_ready_s = state.lived_s
         if event.environment_id and event.environment is not None:
             self.environments.setdefault(event.environment_id, event.environment)
 
     def _case_changed(self, state: HostState, event: journal.CaseChanged | journal.Phase) -> None:
         view = state.workers.setdefault(event.worker, WorkerView(state.name, event.worker))
-        count_busy(state, view, event.t)
-        view.since = event.t
+        count_busy(state, view)
+        view.since, view.since_lived_s = event.t, state.lived_s
         if event.type == "case_finished":
             view.case_id = view.label = view.backend = None
             view.phase = "idle"
@@ -266,6 +270,12 @@ class Fold:
         else:
             view.devices = tuple(event.devices) or view.devices
             view.backend, view.phase = None, "preparing"
+
+
+def _end_workers(state: HostState) -> None:
+    for view in state.workers.values():
+        count_busy(state, view)
+    state.workers.clear()
 
 
 def _known_of(holder: Any) -> dict[str, str]:

@@ -68,6 +68,7 @@ class _Event(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False, frozen=True, coerce_numbers_to_str=True)
 
     t: float = 0.0
+    mono: float | None = None
 
 
 class AgentStarted(_Event):

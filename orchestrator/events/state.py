@@ -45,7 +45,8 @@ class Entry(NamedTuple):
 
 @dataclass
 class WorkerView:
-    """A worker as progress shows it. `since` is when its phase began, in UTC seconds of the host's clock."""
+    """A worker as progress shows it. `since` is when its phase began, in UTC seconds of the host's clock; `since_lived_s`
+    the same as `HostState.lived_s`."""
 
     host: str
     worker: str
@@ -56,6 +57,7 @@ class WorkerView:
     backend: str | None = None
     phase: str = "starting"
     since: float = 0.0
+    since_lived_s: float = 0.0
 
 
 @dataclass
@@ -80,19 +82,31 @@ class HostState:
     problem_count: int = 0
     problems: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_PROBLEMS))
 
+    lived_s: float = 0.0
+    """Seconds that its agents have lived, by the monotonic clock. A night between a dead agent and the next is no idle time
+    of devices, and a wall clock may be set while a run goes on."""
+    last_mono: float | None = None
     used_devices: set[str] = field(default_factory=set)
     busy_s: float = 0.0
-    first_ready_t: float | None = None
-    last_result_t: float | None = None
+    first_ready_s: float | None = None
+    last_work_s: float | None = None
 
     @property
     def busy_fraction(self) -> float | None:
-        """How much of the time from the first worker's readiness to the last result the devices in use measured,
-        checked, compiled or tuned; rests between bursts are part of measuring. None before there is such a time."""
-        if self.first_ready_t is None or self.last_result_t is None or not self.used_devices:
+        """How much of the time from the first worker's readiness to the last work or result the devices that had a worker
+        measured, checked, compiled or tuned; rests between bursts are part of measuring. None before there is such a time."""
+        if self.first_ready_s is None or self.last_work_s is None or not self.used_devices:
             return None
-        span_s = (self.last_result_t - self.first_ready_t) * len(self.used_devices)
+        span_s = (self.last_work_s - self.first_ready_s) * len(self.used_devices)
         return min(1.0, self.busy_s / span_s) if span_s > 0 else None
+
+    def pass_time(self, now_s: float, *, new_agent: bool) -> None:
+        """An event of that (monotonic) time came."""
+        if new_agent or self.last_mono is None:
+            self.last_mono = now_s
+        elif now_s > self.last_mono:
+            self.lived_s += now_s - self.last_mono
+            self.last_mono = now_s
 
     @property
     def only_model(self) -> str:
@@ -101,8 +115,9 @@ class HostState:
         return models.pop() if len(models) == 1 else ""
 
 
-def count_busy(state: HostState, view: WorkerView, now_t: float) -> None:
-    """Add what a worker's devices did since its last event, if that was work."""
+def count_busy(state: HostState, view: WorkerView) -> None:
+    """Add what a worker's devices did since its last event, if that was work. Work that came to no result (a case that hung
+    until the run was cancelled) ends the time it is held against, as a result does."""
     if view.phase in BUSY_PHASES and view.devices:
-        state.busy_s += max(0.0, now_t - view.since) * len(view.devices)
-        state.used_devices.update(view.devices)
+        state.busy_s += (state.lived_s - view.since_lived_s) * len(view.devices)
+        state.last_work_s = state.lived_s

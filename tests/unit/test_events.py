@@ -15,6 +15,7 @@ from orchestrator.cli.plain import PlainProgress
 from orchestrator.events import AgentState, BadLine, Expected, Fold, missing, parse_line
 from orchestrator.events.journal import measurement_line, parse_measurement
 from orchestrator.model import Case, Device, Status
+from orchestrator.run.observer import waiting_for
 
 RUN = "20250102T030405Z-abcdef"
 GPU = {"uuid": "GPU-1", "index": 0, "name": "RTX PRO 6000", "compute_capability": "12.0", "kind": "gpu"}
@@ -306,6 +307,80 @@ def test_the_share_of_time_that_devices_were_at_work() -> None:
     tell(20, "case_finished", case_id="c", worker="w", devices=["GPU-1"], attempt=1)
     assert fold.host("h").busy_s == 8.0
     assert fold.host("h").busy_fraction == 0.8
+
+
+def test_devices_that_idle_beside_one_that_hangs_were_idle() -> None:
+    """Until the run is cancelled: the hanging case gives no result, and is at work all the same."""
+    fold = Fold()
+
+    def tell(t: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
+
+    for worker in ("a", "b"):
+        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
+        tell(0, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
+    tell(10, "measurement", measurement={})
+    tell(10, "case_finished", case_id="a", worker="a", devices=["GPU-a"], attempt=1)
+    tell(100, "worker_exited", worker="b", reason="cancelled")
+    assert fold.host("h").busy_fraction == (10 + 100) / 200
+
+
+def test_a_device_whose_worker_gets_nothing_to_do_was_idle() -> None:
+    fold = Fold()
+
+    def tell(t: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
+
+    for worker in ("a", "b"):
+        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
+    tell(0, "phase", case_id="c", worker="a", backend="b", phase="measure")
+    tell(10, "measurement", measurement={})
+    tell(10, "case_finished", case_id="c", worker="a", devices=["GPU-a"], attempt=1)
+    assert fold.host("h").busy_fraction == 0.5
+
+
+def test_neither_a_night_without_an_agent_nor_a_clock_that_is_set_changes_the_share_of_time_at_work() -> None:
+    fold = Fold()
+
+    def tell(t: float, mono: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": t, "mono": mono, "type": kind, **fields}) + "\n").encode())
+
+    def work(t: float, mono: float, worker: str) -> None:
+        tell(t, mono, "agent_started", boot_id=worker)
+        tell(t, mono, "worker_ready", worker=worker, devices=["GPU-1"], payload="p", import_s=1.0)
+        tell(t + 2, mono + 2, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
+        tell(t + 3610, mono + 10, "measurement", measurement={})  # NTP has set the clock an hour ahead
+        tell(
+            t + 3610, mono + 10, "case_finished", case_id=worker, worker=worker, devices=["GPU-1"], attempt=1
+        )
+
+    work(0, 1000, "before")
+    work(50_000, 7, "after the host was restarted")
+    assert fold.host("h").busy_fraction == 16 / 20
+
+
+def test_work_of_an_agent_that_was_killed_counts_as_far_as_it_is_known() -> None:
+    fold = Fold()
+
+    def tell(t: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
+
+    for worker in ("a", "b"):
+        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
+        tell(0, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
+    tell(8, "case_finished", case_id="a", worker="a", devices=["GPU-a"], attempt=1)
+    tell(10, "problem", message="the last that was heard of it")
+    fold.agent_gone("h", "dead")
+    assert fold.host("h").busy_fraction == (8 + 10) / 20
+
+
+def test_eight_devices_of_one_holder_are_one_thing_to_wait_for() -> None:
+    first = {"run_id": "R1", "user": "anna", "since": "2026-01-31T12:00:05Z"}
+    waiting = {f"cpu-{n}": first for n in range(7)}
+    waiting["cpu-3"] = first | {"since": "2026-01-31T12:00:03Z"}
+    waiting["cpu-7"] = {"run_id": "R2"}
+    told = "waiting for cpu-0, cpu-1, cpu-2 and 4 more, held by run R1 of user anna (since 2026-01-31T12:00:03Z), and for cpu-7, held by run R2"
+    assert waiting_for(waiting) == told
 
 
 def test_progress_of_programs_that_print_several_rows_never_passes_its_whole():
