@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _HIDDEN = {"Cc", "Cs", "Zl", "Zp"}
@@ -48,6 +48,17 @@ def ratio(value: float) -> str:
     """A speed-up: `1.45×`, `12.3×`, `0.0871×`."""
     decimals = 2 if 0.1 <= value < 1 else max(0, 3 - _whole_digits(value, 3))
     return f"{value:.{decimals}f}×"
+
+
+def some_of(names: Sequence[str], most: int = 3) -> str:
+    """Names in a sentence, the last ones as a number where there are many.
+
+    >>> some_of(["cpu-0", "cpu-1"]), some_of([f"cpu-{n}" for n in range(8)])
+    ('cpu-0, cpu-1', 'cpu-0, cpu-1, cpu-2 and 5 more')
+    """
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def _whole_digits(value: float, digits: int) -> int:

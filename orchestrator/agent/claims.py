@@ -8,6 +8,8 @@ from .leases import Lease, LeaseError, Leases
 from .recorder import Recorder
 
 TRY_EVERY_S = 0.5
+DEVICES_NAMED = 3
+"""Of one holder; where it has many more, their number says enough."""
 Gang = Tuple[str, int]
 """A device model and a number of devices: what waits for them together has one place in the line."""
 
@@ -79,7 +81,7 @@ class Claims:
 
     def why_refused(self, devices: Sequence[Mapping[str, Any]]) -> str:
         """Which of `devices` cannot be had, and who has them, in words."""
-        told = [f"{uuid} {describe(holder)}" for uuid, holder in sorted(self._told.items())]
+        told = describe_all(self._told)
         some = told and any(device["uuid"] not in self._told for device in devices)
         which = "a device that is needed is in use" if some else "every device is in use"
         return f"{which}: {'; '.join(told or self._problems) or 'somebody else was faster'}"
@@ -115,9 +117,19 @@ def _gang(devices: Sequence[Mapping[str, Any]], count: Optional[int] = None) -> 
     return str(devices[0].get("name")), len(devices) if count is None else count
 
 
-def describe(holder: Mapping[str, Any]) -> str:
-    """Whose lease it is, in words; what the holder wrote may be missing or untrue."""
-    run = f"is held by run {holder['run_id']}" if holder.get("run_id") else "is held"
-    user = f" of user {holder['user']}" if holder.get("user") else ""
-    since = f" since {holder['since']}" if holder.get("since") else ""
-    return f"{run}{user}{since}"
+def describe_all(holders: Mapping[str, Mapping[str, Any]]) -> List[str]:
+    """Which devices each holder has, in words; what a holder wrote may be missing or untrue."""
+    held: Dict[Tuple[str, str], Dict[str, str]] = {}
+    for uuid, holder in sorted(holders.items()):
+        run = f"held by run {holder['run_id']}" if holder.get("run_id") else "held"
+        user = f" of user {holder['user']}" if holder.get("user") else ""
+        held.setdefault((run, user), {})[uuid] = str(holder.get("since") or "")
+    told = []
+    for (run, user), devices in held.items():
+        names, first = list(devices), min(filter(None, devices.values()), default=None)
+        text = ", ".join(names)
+        if len(names) > DEVICES_NAMED + 1:
+            text = f"{', '.join(names[:DEVICES_NAMED])} and {len(names) - DEVICES_NAMED} more"
+        verb = "is" if len(names) == 1 else "are"
+        told.append(f"{text} {verb} {run}{user}{f' since {first}' if first else ''}")
+    return told

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from orchestrator.events import Fold
 from orchestrator.model import Measurement
 from orchestrator.run.news import HostPhase
+from orchestrator.wording import some_of
 
 SKEW_TOLD_S = 60.0
 
@@ -29,14 +30,18 @@ class HostView:
 
 
 def waiting_for(waiting: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Whose runs a host waits for, in words, by device; None when it does not wait."""
-    told = []
+    """Whose runs a host waits for, in words, by holder; None when it does not wait."""
+    held: dict[tuple[str, str], dict[str, str]] = {}
     for device, holder in sorted(waiting.items()):
         run = f"run {holder['run_id']}" if holder.get("run_id") else "another run"
         user = f" of user {holder['user']}" if holder.get("user") else ""
-        since = f" (since {holder['since']})" if holder.get("since") else ""
-        told.append(f"for {device}, held by {run}{user}{since}")
-    return f"waiting {', '.join(told)}" if told else None
+        held.setdefault((run, user), {})[device] = str(holder.get("since") or "")
+    told = []
+    for (run, user), devices in held.items():
+        first = min(filter(None, devices.values()), default=None)
+        since = f" (since {first})" if first else ""
+        told.append(f"for {some_of(list(devices))}, held by {run}{user}{since}")
+    return f"waiting {', and '.join(told)}" if told else None
 
 
 def skew(offset_s: float | None) -> str | None:

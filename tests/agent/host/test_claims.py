@@ -120,3 +120,21 @@ def test_a_gang_that_is_no_longer_wanted_holds_up_nobody(leases: Callable[[str],
     assert single is not None
     single.release()
     others.release()
+
+
+def test_why_nothing_was_to_be_had_names_a_holder_once_however_many_devices_it_has(
+    leases: Callable[[str], Leases],
+) -> None:
+    eight = [{"uuid": f"GPU-{n}", "kind": "gpu"} for n in range(8)]
+    others = leases("other").try_claim([device["uuid"] for device in eight[:7]])
+    third = leases("third").try_claim(["GPU-7"])
+    assert others is not None and third is not None
+    claims = Claims(leases("ours"), Told(), wait=False)  # type: ignore[arg-type]
+    for device in eight:
+        assert claims.claim([device], 0.0) is None
+    told = claims.why_refused(eight)
+    assert told.startswith(
+        "every device is in use: GPU-0, GPU-1, GPU-2 and 4 more are held by run other of user "
+    )
+    assert told.count("run other") == 1
+    assert "; GPU-7 is held by run third of user " in told
