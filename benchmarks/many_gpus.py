@@ -1,6 +1,6 @@
 """Whether all GPUs of a host are used, fairly, and without getting in each other's way: runs sweeps and judges them.
 
-    cd examples/gpus && python ../../benchmarks/many_gpus.py ALL ONE [--sweeps eight] [--sets …] [--archive DIR] [--output results.md]
+    cd examples/gpus && python ../../benchmarks/many_gpus.py ALL ONE [--sweeps eight] [--set AXIS=VALUES] [--archive DIR] [--output results.md]
 
 ALL and ONE are entries of hosts.yaml for the same machine: all of its devices, and one of them (`devices: [0]`). Of the sweeps
 `eight-spread.yaml`, `eight-scaling.yaml`, `eight-gangs.yaml` and `eight-crash.yaml` each that exists is run and judged:
@@ -9,10 +9,11 @@ ALL and ONE are entries of hosts.yaml for the same machine: all of its devices, 
   while the others work too. It also fills the compiler caches for what follows.
 - scaling (each case once), on ALL and on ONE: each device has its share within 25% of the mean, and n devices take at most
   1 / (0.8125 n) of one device's time, from the last worker's readiness to the last result.
-- gangs: every measurement ends `ok` or `unsupported`, and the devices are at work for at least 80% of the time.
+- gangs: every measurement ends `ok` or `unsupported`, every case has one that is `ok`, and the devices are at work for at least
+  80% of the time.
 - crash: the case that kills its context is `crashed`, every other one `ok`, and only its device needed another worker.
 
-Prints what it found; exit code 1 when a bound does not hold.
+Prints what it found; exit code 1 when a bound does not hold, 2 when there is nothing to run. What runs is told on standard error.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ class Run:
     def timed(self) -> list[dict[str, Any]]:
         """The measurements with a time."""
         return [m for m in self.measurements if m["status"] == "ok" and m["timing"]]
+
+    def devices(self) -> list[str]:
+        """All that the host offered, also those that measured nothing."""
+        return sorted(
+            device["uuid"] for host in self.document["hosts"].values() for device in host["devices"]
+        )
 
     def work_s(self) -> float:
         """Seconds from the last worker's first readiness to the last result."""
@@ -94,7 +101,7 @@ def judge_spread(together: Run, alone: Run, found: Findings) -> None:
     cases: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
     for m in together.timed():
         cases[m["payload"], m["label"], m["backend"]][m["device"]["uuid"]] = m["timing"]["median_us"]
-    devices = sorted({uuid for times in cases.values() for uuid in times})
+    devices = together.devices()
     found.say("| payload | case | backend | devices | median µs | fastest | slowest | spread |")
     found.say("|---|---|---|---|---|---|---|---|")
     for (payload, label, backend), times in cases.items():
@@ -103,7 +110,7 @@ def judge_spread(together: Run, alone: Run, found: Findings) -> None:
             f"| {payload} | {label} | {backend} | {len(times)} | {middle:.4g} | {low:.4g} | {high:.4g} | {100 * (high - low) / middle:.1f}% |"
         )
     found.hold(
-        all(len(times) == len(devices) for times in cases.values()),
+        bool(cases) and all(len(times) == len(devices) for times in cases.values()),
         f"every case was measured on all {len(devices)} devices",
     )
     own = {(m["payload"], m["label"], m["backend"], m["device"]["uuid"]): m for m in together.timed()}
@@ -126,7 +133,8 @@ def judge_spread(together: Run, alone: Run, found: Findings) -> None:
 
 def judge_scaling(together: Run, alone: Run, found: Findings) -> None:
     """Shares of the devices, and the time."""
-    shares = Counter(m["device"]["uuid"] for m in together.measurements if m["device"])
+    shares = Counter(dict.fromkeys(together.devices(), 0))
+    shares.update(m["device"]["uuid"] for m in together.measurements if m["device"])
     mean = sum(shares.values()) / len(shares)
     for device, count in sorted(shares.items()):
         found.say(f"- {device}: {count} measurements")
@@ -146,6 +154,9 @@ def judge_gangs(run: Run, found: Findings) -> None:
     """Gangs of every size between single cases."""
     statuses = Counter(m["status"] for m in run.measurements)
     found.hold(set(statuses) <= {"ok", "unsupported"} and statuses["ok"] > 0, f"gangs ended {dict(statuses)}")
+    measured = {m["case_id"] for m in run.measurements if m["status"] == "ok"}
+    without = [c["label"] for c in run.document["plan"]["cases"] if c["id"] not in measured]
+    found.hold(not without, "cases without a backend that is ok: " + (", ".join(without) or "none"))
     sizes = Counter((m["extra"] or {}).get("ranks", 1) for m in run.measurements if m["status"] == "ok")
     found.say(
         "- devices of a measurement: " + ", ".join(f"{n}: {count}" for n, count in sorted(sizes.items()))
@@ -175,6 +186,7 @@ def judge_crash(run: Run, found: Findings) -> None:
 def run_sweep(farbench: list[str], sweep: Path, host: str, sets: list[str]) -> Run:
     """Run a sweep with the real command and read it back; the run id is the first thing it prints."""
     options = [option for one in sets for option in ("--set", one)]
+    print(f"{sweep} on {host} …", file=sys.stderr, flush=True)
     done = subprocess.run(
         [*farbench, "run", str(sweep), "--host", host, "--json", *options],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -204,10 +216,13 @@ def main() -> int:
     parser.add_argument("one", help="the same machine with one device")
     parser.add_argument("--sweeps", default="eight", help="the first part of the sweeps' names")
     parser.add_argument("--set", action="append", default=[], help="passed on to every run")
+    parser.add_argument("--archive", type=Path, help="where the runs are kept")
     parser.add_argument("--output", type=Path, help="a Markdown file to write as well")
     options = parser.parse_args()
     farbench = [sys.executable, "-m", "orchestrator"]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    if options.archive:
+        os.environ["FARBENCH_ARCHIVE"] = str(options.archive.absolute())
     found = Findings()
 
     def both(judge: Callable[[Run, Run, Findings], None], sweep: Path) -> None:
@@ -231,11 +246,15 @@ def main() -> int:
         if sweep.exists():
             found.say(f"\n## {name}\n")
             part(sweep)
+    if not found.lines:
+        parser.error(
+            f"this folder has none of {', '.join(f'{options.sweeps}-{name}.yaml' for name in parts)}"
+        )
     text = "\n".join(found.lines) + "\n"
     print(text)
     if options.output:
         options.output.write_text(text, encoding="utf-8")
-    return 1 if found.broken or not found.lines else 0
+    return 1 if found.broken else 0
 
 
 if __name__ == "__main__":

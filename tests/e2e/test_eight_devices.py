@@ -57,9 +57,9 @@ def eight(laptop: Laptop, host: Sshd) -> Laptop:
     return laptop
 
 
-def judged(laptop: Laptop) -> str:
+def judged(laptop: Laptop, *more: str) -> str:
     done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / "many_gpus.py", "h1", "h2", "--sweeps", "slots"],
+        [sys.executable, ROOT / "benchmarks" / "many_gpus.py", "h1", "h2", "--sweeps", "slots", *more],
         cwd=laptop.folder, env=laptop.environ, capture_output=True, text=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     return done.stdout + done.stderr
@@ -78,6 +78,7 @@ def test_gangs_of_two_four_and_eight_between_single_cases(eight: Laptop) -> None
     eight.write("slots-gangs.yaml", json.dumps({"name": "gangs", "placement": "shard", "parts": parts}))
     found = judged(eight)
     assert "holds: gangs ended {'ok': 38}" in found
+    assert "- holds: cases without a backend that is ok: none" in found
     assert "- devices of a measurement: 1: 32, 2: 2, 4: 2, 8: 2" in found
 
 
@@ -103,3 +104,25 @@ def test_every_slot_has_its_share_and_measures_every_case_when_asked(eight: Lapt
     assert "holds: every case was measured on all 8 devices" in found
     assert found.count("\n- cpu-") == 8, "each slot took part"
     assert "over 1 measurements" in found
+
+
+def test_what_was_not_measured_is_no_bound_that_holds(eight: Laptop) -> None:
+    """A gang larger than the host, and a device of which nothing came."""
+    parts = [{"payload": "slots", "matrix": {"i": [n]}, "devices_per_case": n} for n in (1, 16)]
+    eight.write("slots-gangs.yaml", json.dumps({"name": "gangs", "placement": "shard", "parts": parts}))
+    eight.write(
+        "slots-scaling.yaml",
+        json.dumps({"payload": "slots", "matrix": {"i": list(range(7))}, "placement": "shard"}),
+    )
+    spread = {"payload": "slots", "matrix": {"case": [{"i": 1, "crash": True}]}}
+    eight.write("slots-spread.yaml", json.dumps({**spread, "placement": "replicate_devices"}))
+    found = judged(eight, "--archive", "kept elsewhere")
+    assert "**does not hold**: cases without a backend that is ok: i=16" in found
+    assert "**does not hold**: each of 8 devices measured within 25% of the mean of 0.9" in found
+    assert ": 0 measurements" in found
+    assert "**does not hold**: every case was measured on all 8 devices" in found
+    assert len(list((eight.folder / "kept elsewhere" / "runs").iterdir())) == 5
+
+
+def test_a_folder_without_the_sweeps_is_told(eight: Laptop) -> None:
+    assert "this folder has none of slots-spread.yaml, slots-scaling.yaml" in judged(eight)
