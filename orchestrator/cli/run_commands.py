@@ -316,7 +316,13 @@ def status(
     out().print("  ".join(told) or "nothing measured yet")
     for name, host in document["hosts"].items():
         out().print(f"{name}: {host['state']}  {_standing(name, host)}".rstrip(), soft_wrap=True)
-    if not_home and outcome.state != "running":
+    gone = [name for name, answer in answers.items() if answer.agent == "dead"]
+    if gone and outcome.state != "running":
+        told_of = (
+            f"the agent of {', '.join(gone)} is gone" if len(gone) < 4 else f"{len(gone)} agents are gone"
+        )
+        out().print(f"{told_of}; go on with: farbench resume {outcome.run_id}", soft_wrap=True)
+    elif not_home and outcome.state != "running":
         out().print(f"bring them home with: farbench attach {outcome.run_id}", soft_wrap=True)
 
 

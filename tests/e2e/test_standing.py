@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -82,3 +84,16 @@ def test_results_that_wait_at_a_host_are_not_lost_and_how_to_get_them_is_said(
     after = laptop.farbench("status", run_id)
     assert f"\nok: {CASES}\n" in after.stdout
     assert "bring them home" not in after.stdout
+
+
+def test_status_says_what_to_do_when_an_agent_is_gone(laptop: Laptop, host: Sshd) -> None:
+    sweep(laptop, host)
+    laptop.write("bench.py", "import time; time.sleep(60)\n")
+    started = laptop.farbench("run", "sweep.yaml", "--detach")
+    assert started.code == 0, started.stderr
+    run_id = started.stdout.split("\n", 1)[0]
+    identity = host.home / "farbench" / "runs" / run_id / "agent.json"
+    os.kill(int(json.loads(identity.read_bytes())["pid"]), signal.SIGKILL)
+    told = laptop.farbench("status").stdout
+    assert "h1: ok  agent dead\n" in told
+    assert f"the agent of h1 is gone; go on with: farbench resume {run_id}\n" in told
