@@ -6,6 +6,7 @@ computed under the settings that the case began with.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -160,6 +161,7 @@ def _of_torch(torch: Any) -> List[_Setting]:
             lambda value: torch.set_default_device(None if value == "cpu" else value),
         ),
     ]
+    found += _of_autocast(torch)
     for name, read, write in _TORCH_SWITCHES:
         owner, read = _at(torch, read)
         if read is not None and hasattr(owner, write):
@@ -168,6 +170,26 @@ def _of_torch(torch: Any) -> List[_Setting]:
         _, owner = _at(torch, place)
         if owner is not None:
             found.append(("torch.{}.{}".format(place, flag), *_flag(owner, flag)))
+    return found
+
+
+def _of_autocast(torch: Any) -> List[_Setting]:
+    """Whether it is on, and to which dtype: whoever enters it and never leaves it makes others compute in 16 bits."""
+    if not hasattr(torch, "get_autocast_dtype"):  # before torch 2.4
+        return [
+            ("torch autocast cuda", torch.is_autocast_enabled, torch.set_autocast_enabled),
+            ("torch autocast cuda dtype", torch.get_autocast_gpu_dtype, torch.set_autocast_gpu_dtype),
+            ("torch autocast cpu", torch.is_autocast_cpu_enabled, torch.set_autocast_cpu_enabled),
+            ("torch autocast cpu dtype", torch.get_autocast_cpu_dtype, torch.set_autocast_cpu_dtype),
+        ]
+    found: List[_Setting] = []
+    for kind in ("cuda", "cpu"):
+        for what, read, write in (
+            ("", torch.is_autocast_enabled, torch.set_autocast_enabled),
+            (" dtype", torch.get_autocast_dtype, torch.set_autocast_dtype),
+        ):
+            name = "torch autocast {}{}".format(kind, what)
+            found.append((name, functools.partial(read, kind), functools.partial(write, kind)))
     return found
 
 

@@ -342,6 +342,25 @@ def test_settings_of_the_process_hold_for_the_backend_that_made_them(measure, tm
     assert "settings_of_its_own" not in records["b"]["extra"]
 
 
+def test_autocast_that_is_entered_and_never_left_is_one_backends_own(measure):
+    x = torch.randn(8, 8)
+
+    def product(p):
+        return Call(
+            run=lambda x, out: torch.mm(x, x), inputs=x, reference=lambda: x @ x, limits={"min_cosine": 0.99}
+        )
+
+    def entering(p):
+        torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
+        return product(p)
+
+    records = measure(payload_of(a=entering, b=product), make_item({}, ["a", "b"]), CPU).records
+    assert records["a"]["accuracy"]["rel_error"] > 1e-4, "it computes in bfloat16"
+    assert records["b"]["accuracy"]["rel_error"] < 1e-6
+    assert records["a"]["extra"]["settings_of_its_own"]["torch autocast cpu"] == "True"
+    assert not torch.is_autocast_enabled("cpu")
+
+
 def test_settings_are_put_back_when_the_backend_fails(outcome):
     def build(p):
         torch.set_default_dtype(torch.float64)
