@@ -6,7 +6,7 @@ Anything else (numbers, strings, handles) passes through untouched. Neither libr
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import Any, Callable, Iterator, List, Set, Tuple
 
 
 def is_tensor(value: Any) -> bool:
@@ -48,16 +48,19 @@ def _parts(tensor: Any) -> Iterator[Any]:
         yield from (tensor.ccol_indices(), tensor.row_indices(), tensor.values())
 
 
+def is_module(value: Any) -> bool:
+    """Whether this is a torch module."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
 def holds_modules(value: Any) -> bool:
     """Whether a nest has a torch module in it, whose weights nobody sees from outside."""
-    torch = sys.modules.get("torch")
-    if torch is None or is_tensor(value):
-        return False
     if isinstance(value, (tuple, list)):
         return any(map(holds_modules, value))
     if isinstance(value, dict):
         return any(map(holds_modules, value.values()))
-    return isinstance(value, torch.nn.Module)
+    return is_module(value)
 
 
 def convert(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -163,6 +166,16 @@ def overlap(one: Any, other: Any) -> bool:
         for kind, start, end in map(_span, leaves(one))
         for other_kind, other_start, other_end in spans
     )
+
+
+def place(leaf: Any) -> Tuple[str, int, int]:
+    """Where an array lies: what of two arrays is the same where they share all of their memory."""
+    return _span(leaf)
+
+
+def devices(value: Any) -> Set[str]:
+    """The kinds of device that the nest's arrays lie on: `cpu`, `cuda`."""
+    return {leaf.device.type if is_tensor(leaf) else "cpu" for leaf in leaves(value)}
 
 
 def _span(leaf: Any) -> Tuple[str, int, int]:

@@ -7,6 +7,7 @@
 - It reads the inputs that it is handed: a call that reads arrays of its own finds them in the cache, however large the
   ring is. Handed the same memory with all numbers zero (and then NaN), or those of one large array, it must not give the
   same output.
+- It works on the device that its timer looks at.
 - It still does all of that after it was timed (`trial.recheck`).
 """
 
@@ -16,6 +17,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import arrays, cuda, environment
 from .declare import Call
+from .device import Device
 from .gang import Gang
 
 # What the copy may take of the memory that is free.
@@ -31,6 +33,12 @@ DEAF = (
     "the call does not read {} that it is handed: "
     "use run's arguments, and nothing that it closed over or kept of an earlier call"
 )
+
+ON_CPU = (
+    "none of its inputs and outputs lies on the GPU, whose time is to be measured: make them on device.torch_device ({}), "
+    "or give Call(on_cpu=True) where the work is meant to be the CPU's"
+)
+ON_GPU = "Call(on_cpu=True) says that the CPU does the work, but arrays of it lie on {}: leave on_cpu out"
 
 # An array that is such a part of the inputs is looked at alone: whether it is cold matters.
 LARGE_SHARE = 0.25
@@ -51,11 +59,28 @@ def copy_of_inputs(call: Call, on_gpu: bool, gang: Gang) -> Any:
     size = arrays.span_bytes(call.inputs)
     if call.restore is not None or size == 0 or gang.size > 1:
         return None
+    return arrays.clone(call.inputs) if size <= room_for_copies(on_gpu) else None
+
+
+def room_for_copies(on_gpu: bool) -> float:
+    """Bytes that copies may take now."""
     if on_gpu:
-        room = cuda.free_bytes() * GPU_MEMORY_SHARE
-    else:
-        room = environment.available_memory_bytes() * CPU_MEMORY_SHARE
-    return arrays.clone(call.inputs) if size <= room else None
+        return cuda.free_bytes() * GPU_MEMORY_SHARE
+    return environment.available_memory_bytes() * CPU_MEMORY_SHARE
+
+
+def misplaced(call: Call, output: Any, device: Device) -> Optional[str]:
+    """Why the call does its work where the timer would not see it, or None: a GPU's timers see nothing of work on the CPU,
+    and the host's clock nothing but the launches of work on a GPU."""
+    if not device.is_gpu:
+        return None
+    place = device.torch_device.split(":")[0]
+    found = arrays.devices((call.inputs, output))
+    if call.on_cpu and found - {"cpu"}:
+        return ON_GPU.format("/".join(sorted(found - {"cpu"})))
+    if not call.on_cpu and found and place not in found:
+        return ON_CPU.format(place)
+    return None
 
 
 def objection(call: Call, output: Any, before: Any) -> Optional[str]:

@@ -84,8 +84,9 @@ def hot(call: Call) -> Ring:
     return Ring([(call.inputs, make_out(call))], "hot")
 
 
-def cold(call: Call, device: Device, output: Any) -> Ring:
-    """As many sets as coldness takes. `output` is one of the call's outputs, to count its bytes.
+def cold(call: Call, device: Device, output: Any, unhanded: Optional[str] = None) -> Ring:
+    """As many sets as coldness takes. `output` is one of the call's outputs, to count its bytes; `unhanded` says what the
+    call reads beside its inputs.
 
     Where memory does not suffice, the ring is one hot set and says so.
     """
@@ -98,6 +99,9 @@ def cold(call: Call, device: Device, output: Any) -> Ring:
         available = int(environment.available_memory_bytes() * CPU_MEMORY_SHARE)
     if arrays.holds_modules(call.inputs):
         return Ring(hot(call).sets, "hot", "not cold: weights of a module among the inputs cannot be rotated")
+    if unhanded is not None:
+        why = "not cold: the call reads {} that it is not handed: put that among Call.inputs".format(unhanded)
+        return Ring(hot(call).sets, "hot", why)
     used = arrays.nbytes(call.inputs) + arrays.nbytes(output)
     moved = call.bytes_moved
     if moved is not None and moved > UNSEEN * used:

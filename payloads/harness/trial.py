@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Set
 
-from . import accuracy, arrays, conduct, gpu_timing, ring, stats, timers
+from . import accuracy, arrays, conduct, gpu_timing, reach, ring, stats, timers
 from .declare import Backend, Call
 from .device import Device
 from .gang import SOLO, Gang
@@ -106,7 +106,8 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     call = trial.call
     before, trial.before = trial.before, None
     # All ranks of a gang stop here, or none: the next call is made by all.
-    objection = trial.gang.first_objection(conduct.objection(call, first_output, before))
+    objection = conduct.misplaced(call, first_output, trial.device)
+    objection = trial.gang.first_objection(objection or conduct.objection(call, first_output, before))
     if objection is not None:
         return objection
     out = ring.make_out(call)
@@ -192,6 +193,49 @@ def _is_right(trial: Trial, inputs: Any, limits: accuracy.Limits) -> bool:
         return False
 
 
+def _unhanded(trial: Trial, output: Any, asked: Mapping[str, Any]) -> Optional[str]:
+    """What the call reads beside its inputs, in words: without it, the output is not right. None where there is nothing,
+    nothing can be told (of a reference of zeros), or in a gang, whose ranks must all make the same calls."""
+    call = trial.call
+    if trial.gang.size > 1 or trial.comparison is None or trial.comparison.zero:
+        return None
+    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(_result(trial, output)))
+    found = None
+    for hidden in reach.hidden(call):
+        room = conduct.room_for_copies(trial.on_gpu)
+        if arrays.nbytes(hidden.arrays) <= room and not _is_right_without(trial, hidden, limits):
+            found = hidden.what
+            break
+    if call.renewed and call.restore is not None:
+        call.restore(call.inputs)
+    return found
+
+
+def _is_right_without(trial: Trial, hidden: reach.Hidden, limits: accuracy.Limits) -> bool:
+    call = trial.call
+    kept = arrays.clone(hidden.arrays)
+    out = ring.make_out(call)
+    arrays.poison(out)
+    if call.restore is not None:
+        call.restore(call.inputs)
+    try:
+        for leaf in hidden.arrays:
+            arrays.zero(leaf)
+        output = call.run(call.inputs, out)
+        trial.synchronize()
+    except Exception:  # noqa: BLE001 - it cannot do without them
+        trial.synchronize()  # raises if the device is gone
+        return False
+    finally:
+        for leaf, original in zip(hidden.arrays, kept):
+            arrays.refill(leaf, original)
+    # Only now: what reads the output, and the reference itself, may be of those arrays, too.
+    try:
+        return accuracy.compare(_result(trial, output), trial.reference).objection(limits) is None
+    except ValueError:  # of another shape, say
+        return False
+
+
 def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
     """Why what the timed calls compute is not right any more, or None: once more as they are timed, into poisoned memory."""
     call, rotation = trial.call, trial.rotation
@@ -229,7 +273,10 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
         call.restore(call.inputs)
     output = call.run(call.inputs, ring.make_out(call))
     trial.synchronize()
-    rotation = ring.cold(call, trial.device, output) if settings.cache == "cold" else ring.hot(call)
+    if settings.cache == "cold":
+        rotation = ring.cold(call, trial.device, output, _unhanded(trial, output, asked))
+    else:
+        rotation = ring.hot(call)
     rotation.cut(min(trial.gang.every(len(rotation.sets))))
     trial.rotation = rotation
     trial.cache = rotation.cache

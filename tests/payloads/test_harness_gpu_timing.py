@@ -109,6 +109,26 @@ def test_a_graph_that_is_faster_than_its_calls_is_suspect(gpu, measure):
     assert record["timing"]["median_us"] == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize(
+    ("device", "options", "words"),
+    [
+        (Device("a clock", (9, 0), "cuda:0"), {}, "make them on device.torch_device (cuda)"),
+        (Device("a clock", (9, 0), "cpu:0"), {"on_cpu": True, "inputs": torch.ones(4, device="meta")}, "arrays of it lie on meta"),
+    ],
+    ids=["the CPU's work by the GPU's clock", "launches by the host's clock"],
+)  # fmt: skip
+def test_work_that_the_timer_would_not_see_is_refused(gpu, measure, device, options, words):
+    """Events find a µs or two around a call that does nothing on their stream, and the host's clock nothing but launches."""
+    call = doubling(gpu)
+    for name, value in options.items():
+        setattr(call, name, value)
+    if "inputs" in options:
+        call.run = lambda inputs, out: inputs * 2
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=HOT), device).records["a"]
+    assert (record["status"], record["timing"]) == ("incorrect", None)
+    assert words in record["reason"]
+
+
 def test_events_when_asked_for(gpu, measure):
     item = make_item({}, ["a"], measure={**HOT, "timer": "events"})
     record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]

@@ -1,5 +1,7 @@
 """Calls of many honest styles, and of styles that would be timed at other work than they seem."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -66,7 +68,7 @@ def test_an_input_that_is_handed_over_but_read_from_elsewhere_is_found(measure):
 
 
 def test_a_call_that_moves_more_than_it_was_handed_is_not_called_cold(measure):
-    x, w = np.ones(1024), np.random.default_rng(1).random((1024, 1024))
+    x, w = np.ones(1024), np.random.default_rng(1).integers(0, 9, (1024, 1024))
     record = one(
         measure, COLD, run=lambda inputs, out: w @ inputs, inputs=x, reference=lambda: w @ x, bytes_moved=w.nbytes
     )  # fmt: skip
@@ -85,6 +87,116 @@ def test_a_modules_weights_are_not_called_cold(measure):
     record = one(measure, COLD, run=run, inputs=(x, layer), reference=lambda: (x @ layer.weight.T).detach())
     assert (record["status"], record["timing"]["cache"]) == ("ok", "hot")
     assert "not cold: weights of a module among the inputs cannot be rotated" in record["reason"]
+
+
+class Layer:
+    """A user's own: weights in an attribute."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def forward(self, x, out):
+        return np.matmul(x, self.w, out=out)
+
+
+def applied(layer, x, out):
+    return layer.forward(x, out)
+
+
+def by_closure(w):
+    return lambda x, out: np.matmul(x, w, out=out)
+
+
+def by_default(w):
+    return lambda x, out, w=w: np.matmul(x, w, out=out)
+
+
+def by_helper(w):
+    multiply = by_closure(w)
+    return lambda x, out: multiply(x, out)
+
+
+def by_global(w):
+    globals()["the_weights"] = w
+    return lambda x, out: np.matmul(x, the_weights, out=out)  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    "run_of",
+    [
+        by_closure,
+        by_default,
+        by_helper,
+        by_global,
+        lambda w: Layer(w).forward,
+        lambda w: functools.partial(applied, Layer(w)),
+        lambda w: by_closure(list(w)),  # rows, each of them small
+    ],
+    ids=["closure", "default", "helper", "global", "method", "partial", "small ones"],
+)
+def test_weights_that_are_not_handed_over_are_not_called_cold(measure, run_of):
+    x, w = np.random.default_rng(1).random((4, 128)), np.random.default_rng(2).random((128, 128))
+    before = w.copy()
+    record = one(
+        measure, COLD, run=run_of(w), inputs=x, reference=lambda: x @ w, make_out=lambda: np.empty_like(x)
+    )
+    assert (record["status"], record["timing"]["cache"]) == ("ok", "hot")
+    assert "that it is not handed: put that among Call.inputs" in record["reason"]
+    assert np.array_equal(w, before)
+
+
+def test_weights_inside_an_object_among_the_inputs_are_not_called_cold(measure):
+    x, w = np.random.default_rng(1).random((4, 128)), np.random.default_rng(2).random((128, 128))
+    record = one(
+        measure, COLD, run=lambda i, out: i[0] @ i[1].w, inputs=(x, Layer(w)), reference=lambda: x @ w
+    )  # fmt: skip
+    assert (record["status"], record["timing"]["cache"]) == ("ok", "hot")
+    assert "not cold: the call reads an array of 128×128 that it is not handed" in record["reason"]
+
+
+def test_a_module_that_a_call_closed_over_is_not_called_cold(measure):
+    layer = torch.nn.Linear(128, 128)
+    x = torch.randn(4, 128)
+    before = layer.weight.detach().clone()
+    record = one(
+        measure, COLD, run=lambda x, out: layer(x).detach(), inputs=x, reference=lambda: layer(x).detach()
+    )  # fmt: skip
+    assert (record["status"], record["timing"]["cache"]) == ("ok", "hot")
+    assert "not cold: the call reads arrays of 0.066 MB that it is not handed" in record["reason"]
+    assert torch.equal(layer.weight, before)
+
+
+def test_what_a_call_could_read_and_does_not_need_leaves_it_cold(measure):
+    x, w = np.random.default_rng(1).random((4, 128)), np.random.default_rng(2).random((128, 128))
+    masters, scratch, factor = w.copy(), np.empty((4, 128)), np.full(1, 2.0)
+
+    def run(inputs, out):
+        if masters.shape != inputs[1].shape:
+            raise ValueError("another shape")
+        np.matmul(inputs[0], inputs[1], out=scratch)
+        return np.multiply(scratch, factor, out=out)
+
+    record = one(
+        measure, COLD, run=run, inputs=(x, w), reference=lambda: x @ w * 2, make_out=lambda: np.empty_like(x)
+    )
+    assert (record["status"], record["timing"]["cache"]) == ("ok", "cold")
+    assert record["reason"] is None
+
+
+def test_a_reference_within_reach_of_the_call_is_not_taken_for_what_it_reads(measure):
+    x = torch.randn(64, 64)
+
+    class Own:
+        expected = None
+
+    own = Own()
+    own.expected, own.half = x * 2, torch.full((64, 64), 0.5)
+    empty = torch.nn.LazyLinear(4)  # its weights are not made yet
+    record = one(
+        measure, COLD, run=lambda x, out: torch.add(x, x) if own and empty else None, inputs=x,
+        reference=lambda: own.expected / 2, value=lambda output: output * own.half,
+    )  # fmt: skip
+    assert (record["status"], record["timing"]["cache"], record["reason"]) == ("ok", "cold", None)
 
 
 def test_one_set_that_fills_the_cache_by_its_size_alone_is_evicted(measure, monkeypatch):
