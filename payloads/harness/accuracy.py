@@ -29,10 +29,13 @@ DEFAULT_MIN_COSINE = {
     # What counts is exact.
     "bool": 0.99999,
     "int16": 0.99999,
-    "int32": 0.99999,
-    "int64": 0.99999,
+    "uint16": 0.99999,
 }
 FALLBACK_MIN_COSINE = 0.99
+
+# Indices, positions, counts: one beside the right one is wrong, however close it is to a large number.
+EXACT = frozenset(("int32", "int64", "uint32", "uint64"))
+EXACT_MIN_COSINE = 1 - 1e-9  # a cosine is only as exact as float64
 
 # Squares of numbers beyond these leave the range of float64, or vanish in it.
 LARGEST_SQUARED = 1e140
@@ -58,7 +61,10 @@ class Limits:
 
     @classmethod
     def choose(cls, asked: Mapping[str, Any], dtype: str) -> "Limits":
-        """Limits asked for (`min_cosine`, `max_rel_error`, `max_outlier`), else by dtype; one follows from the other."""
+        """Limits asked for (`min_cosine`, `max_rel_error`, `max_outlier`), else by dtype; one follows from the other. Whole
+        numbers of 32 and 64 bits must be the reference's unless something is asked for."""
+        if dtype in EXACT and not any(asked.get(name) is not None for name in cls.__dataclass_fields__):
+            return cls(EXACT_MIN_COSINE, 0.0, 0.0)
         cosine = asked.get("min_cosine")
         rel_error = asked.get("max_rel_error")
         if cosine is None:
@@ -97,6 +103,10 @@ class Comparison:
             return "the output cannot be compared with the reference"
         if self.nothing:
             return "the output is zero everywhere, the reference is not"
+        if limits.max_rel_error == 0 and self.rel_error > 0:
+            return "it must equal the reference, and differs by up to {:.4g} (relative error {:.4g})".format(
+                self.max_abs_error or 0.0, self.rel_error
+            )
         # "not above" instead of "below": nothing that is not a number passes.
         if not self.cosine >= limits.min_cosine:
             return "cosine {:.6f} is below {:.6g}: wrong layout or wrong kernel".format(

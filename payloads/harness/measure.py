@@ -197,13 +197,6 @@ class CaseRun:
         ordered = sorted(samples)
         median_us = stats.quantile(ordered, 0.5)
         rel_error = stats.relative_error(samples)
-        verdict, reasons = verdicts.judge(
-            len(samples),
-            rel_error,
-            self._settings.target_rel_error,
-            stats.spread(contender.round_medians),
-            trial.disagreement,
-        )
         kept = stats.thin(samples)
         extra = dict(trial.extra, round_medians_us=contender.round_medians)
         if len(kept) < len(samples):
@@ -224,6 +217,14 @@ class CaseRun:
         call = trial.call
         name = self._device.name if trial.on_gpu else "cpu"
         metrics = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        verdict, reasons = verdicts.judge(
+            len(samples),
+            rel_error,
+            self._settings.target_rel_error,
+            stats.spread(contender.round_medians),
+            trial.disagreement,
+            _beyond_peak(trial, contender, metrics),
+        )
         if call.metrics is not None:
             metrics.update(call.metrics(median_us))
         if "peak_fraction" in metrics or "bandwidth_fraction" in metrics:
@@ -317,6 +318,19 @@ class CaseRun:
 
     def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))
+
+
+def _beyond_peak(trial: Trial, contender: rounds.Contender, metrics: Mapping[str, float]) -> bool:
+    """Whether the call seems to do more than the device can. Memory counts where all bytes must come from it and go back to
+    it within the time: caches hold what hot calls read, and what is written after an eviction."""
+    if metrics.get("peak_fraction", 0.0) > verdicts.BEYOND_ARITHMETIC:
+        return True
+    is_steady = contender.timer.name == "graph" and "evicted_each_pass" not in trial.extra
+    return (
+        trial.cache == "cold"
+        and is_steady
+        and metrics.get("bandwidth_fraction", 0.0) > verdicts.BEYOND_MEMORY
+    )
 
 
 def _times(samples_us: Any) -> List[float]:

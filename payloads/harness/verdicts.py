@@ -7,6 +7,7 @@
 | `noisy`           | the rounds' medians differ by more than 10%                                        | suspect |
 | `noisy`           | the interval is wider than ±25%                                                    | invalid |
 | `timers_disagree` | graph replay and another timer differ by more than 15% and more than 2 µs          | suspect |
+| `beyond_peak`     | more than 2.2 times the device's peak of arithmetic, or 1.25 times that of memory  | suspect |
 | `throttled`       | a thermal or hardware slowdown; or the power cap and a falling SM clock            | suspect |
 | `contended`       | another process had a compute context on the device                                | suspect |
 | `clock_offset`    | the SM clock differs by more than 5% from another backend's of the case, uncapped  | suspect |
@@ -27,6 +28,11 @@ HOPELESS = 0.25
 DISAGREE_FRACTION = 0.15
 DISAGREE_US = 2.0
 
+# Cards clock higher than their tables say, and some have a mode that is twice as fast (sums in 16 bits); but not more: the
+# work is less than was declared, or was not done.
+BEYOND_ARITHMETIC = 2.2
+BEYOND_MEMORY = 1.25
+
 
 def timers_disagree(one_us: float, other_us: float) -> bool:
     """Whether two timers of the same work differ by more than the larger of 15% and 2 µs."""
@@ -39,6 +45,7 @@ def judge(
     target_rel_error: float,
     rounds_spread: float,
     disagreement: bool = False,
+    beyond_peak: bool = False,
 ) -> Tuple[str, List[str]]:
     """(verdict, reasons) of a measurement that is correct."""
     reasons: List[str] = []
@@ -56,6 +63,8 @@ def judge(
         verdict = "invalid"
     if disagreement:
         reasons.append("timers_disagree")
+    if beyond_peak:
+        reasons.append("beyond_peak")
     if reasons and verdict == "valid":
         verdict = "suspect"
     return verdict, reasons

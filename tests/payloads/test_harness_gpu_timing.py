@@ -129,6 +129,31 @@ def test_work_that_the_timer_would_not_see_is_refused(gpu, measure, device, opti
     assert words in record["reason"]
 
 
+@pytest.mark.parametrize(
+    ("declared", "how", "reasons"),
+    [
+        ({"flops": 2.3 * 989e12 * 0.1e-6, "precision": "bf16"}, HOT, ["beyond_peak"]),
+        ({"flops": 0.9 * 989e12 * 0.1e-6, "precision": "bf16"}, HOT, []),
+        ({"bytes_moved": 1.3 * 4.8e12 * 0.1e-6}, HOT, []),
+        ({"bytes_moved": 1.3 * 4.8e12 * 0.1e-6}, COLD, ["beyond_peak"]),
+        ({"bytes_moved": 0.9 * 4.8e12 * 0.1e-6}, COLD, []),
+    ],
+)
+def test_more_than_the_device_can_do_is_suspect(gpu, measure, monkeypatch, declared, how, reasons):
+    from harness import cuda
+
+    monkeypatch.setattr(cuda, "l2_bytes", lambda: 1 << 14)
+    x = torch.zeros(1 << 16) + 1  # 0.5 MB with its output: none of these bytes are more than twice of it
+    call = Call(
+        run=lambda inputs, out: (gpu.launch(0.1, lambda: torch.mul(inputs, 2, out=out)), out)[1],
+        inputs=x, reference=lambda: x * 2, make_out=lambda: torch.empty_like(x), **declared,
+    )  # fmt: skip
+    device = Device("NVIDIA H200", (9, 0), "cpu:0")
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=how), device).records["a"]
+    assert (record["timing"]["cache"], record["timing"]["timer"]) == (how["cache"], "graph")
+    assert (record["reasons"], record["verdict"]) == (reasons, "suspect" if reasons else "valid")
+
+
 def test_events_when_asked_for(gpu, measure):
     item = make_item({}, ["a"], measure={**HOT, "timer": "events"})
     record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]
