@@ -20,16 +20,18 @@ class Footnotes:
     def of(self, measurement: Measurement, against: Speedup | NoSpeedup | None) -> int | None:
         """What is to be known of a measurement, and why it has no speed-up."""
         told = []
+        reason = (measurement.reason or "").strip().split("\n", 1)[0]
         if measurement.status is not Status.OK:
-            reason = (measurement.reason or "no reason given").strip().split("\n", 1)[0]
-            told.append(f"{measurement.status}: {reason}")
+            told.append(f"{measurement.status}: {reason or 'no reason given'}")
             if not measurement.status.is_result:
                 told.append(f"farbench resume {self._run_id} measures it")
         elif measurement.verdict != "valid":
-            why = ", ".join(measurement.reasons) or measurement.reason or "no reason given"
+            why = ", ".join(measurement.reasons) or reason or "no reason given"
             told.append(f"{measurement.verdict}: {why}")
         elif measurement.reasons:  # a program's own samples, which no verdict rests on
             told.append(f"valid, but {', '.join(measurement.reasons)}")
+        if reason and measurement.status is Status.OK and (measurement.reasons or not told):
+            told.append(reason)  # how it was measured in another way than was asked for: not cold, by events
         if measurement.run_id != self._run_id:
             told.append(f"of run {measurement.run_id}")
         if isinstance(against, NoSpeedup) and not against.comparable:

@@ -43,6 +43,25 @@ def test_a_row_a_case_and_a_column_a_backend(shown, ok, bad):
     assert "timer graph · cache cold · speed-up over flashinfer:cutlass" in text
 
 
+def test_how_a_number_was_measured_otherwise_than_asked_for_stands_below_it(shown, ok):
+    hot = "not cold: the call reads an array of 4×4 that it is not handed"
+    text = shown(
+        ok("c1", "torch", 1.0, reason=hot),
+        ok(
+            "c1",
+            "sgl_kernel",
+            2.0,
+            verdict="suspect",
+            reasons=["noisy"],
+            reason="kernels escape: measured by events",
+        ),
+        ok("c2", "torch", 3.0, verdict="suspect", reasons=[], reason="told once"),
+    )
+    assert f"] {hot}" in text
+    assert "] suspect: noisy; kernels escape: measured by events" in text
+    assert text.count("told once") == 1
+
+
 def test_the_summary_counts_everything(shown, ok, bad):
     text = shown(
         ok("c1", "torch", 1.0),
