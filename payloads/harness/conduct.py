@@ -56,10 +56,15 @@ class Silence(NamedTuple):
 def copy_of_inputs(call: Call, on_gpu: bool, gang: Gang) -> Any:
     """A copy to hold the inputs against afterwards; None where there is nothing to hold, or no room for it. Ranks of a
     gang have none: all of them must make the same calls."""
-    size = arrays.span_bytes(call.inputs)
+    return copy_of(call.inputs, call, on_gpu, gang)
+
+
+def copy_of(inputs: Any, call: Call, on_gpu: bool, gang: Gang) -> Any:
+    """`copy_of_inputs`, of another set of them."""
+    size = arrays.span_bytes(inputs)
     if call.restore is not None or size == 0 or gang.size > 1:
         return None
-    return arrays.clone(call.inputs) if size <= room_for_copies(on_gpu) else None
+    return arrays.clone(inputs) if size <= room_for_copies(on_gpu) else None
 
 
 def room_for_copies(on_gpu: bool) -> float:

@@ -133,6 +133,8 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     float_cosine = None
     with trial.neutral():
         trial.reference = call.reference()
+        if arrays.overlap(trial.reference, call.inputs):
+            trial.reference = arrays.clone(trial.reference)  # inputs are changed to see whether they are read
         trial.comparison = accuracy.compare(result, trial.reference)
         if call.float_reference is not None and not trial.comparison.non_finite:
             float_cosine = accuracy.compare(result, call.float_reference()).cosine
@@ -166,22 +168,22 @@ def _deafness(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[st
     """Call with a copy of the inputs, and again when numbers of it are gone: that cannot give the same output."""
     trial.call.run(inputs, ring.make_out(trial.call))
     for silence in conduct.silences(inputs, trial.call.inputs, trial.on_gpu):
-        if _indifferent(trial, inputs, silence, limits):
+        if _indifferent(silence, lambda: _is_right(trial, inputs, limits)):
             return conduct.DEAF.format(silence.what)
     return None
 
 
-def _indifferent(trial: Trial, inputs: Any, silence: conduct.Silence, limits: accuracy.Limits) -> bool:
+def _indifferent(silence: conduct.Silence, is_right: Callable[[], bool]) -> bool:
     """Whether the output is right without those numbers. Zeros may be as good as they (are they finite?), NaN is not."""
     try:
         for leaf, _ in silence.arrays:
             arrays.zero(leaf)
-        if not _is_right(trial, inputs, limits):
+        if not is_right():
             return False
         if silence.bits:
             for leaf, _ in silence.arrays:
                 arrays.spoil(leaf)
-            return _is_right(trial, inputs, limits)
+            return is_right()
         return True
     finally:
         for leaf, original in silence.arrays:
@@ -245,17 +247,18 @@ def _is_right_without(trial: Trial, hidden: reach.Hidden, limits: accuracy.Limit
 
 def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
     """Why what the timed calls compute is not right any more, or None: once more as they are timed, into poisoned memory."""
-    call, rotation = trial.call, trial.rotation
+    call, rotation, timer = trial.call, trial.rotation, trial.timer
     assert rotation is not None
-    if isinstance(trial.timer, timers.GraphTimer):
+    if isinstance(timer, timers.GraphTimer):
         # One of them tells enough: the capture was held against the reference before.
-        output = trial.timer.outputs[len(trial.timer.outputs) // 2]
+        number = len(timer.outputs) // 2
+        output, inputs = timer.outputs[number], rotation.sets[number % len(rotation.sets)][0]
         if call.restore is None:
             arrays.poison(output)
         else:
             for inputs, _ in rotation.sets:
                 call.restore(inputs)
-        trial.timer.replay()
+        timer.replay()
         result = _result(trial, output)
     else:
         inputs, out = rotation.next()
@@ -270,7 +273,35 @@ def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
         result = arrays.clone(result)
     limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(result))
     objection = accuracy.compare(result, trial.reference).objection(limits)
-    return "after it was timed, the call computes something else: {}".format(objection) if objection else None
+    if objection:
+        return "after it was timed, the call computes something else: {}".format(objection)
+    return _deafness_afterwards(trial, inputs, limits)
+
+
+def _deafness_afterwards(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
+    """As `_deafness`, of a set that was timed: what remembers only inputs that it has often seen, or what a graph captured
+    of results that were there already, is found now."""
+    assert trial.comparison is not None
+    kept = None if trial.comparison.zero else conduct.copy_of(inputs, trial.call, trial.on_gpu, trial.gang)
+    if kept is None:
+        return None
+    timer = trial.timer
+
+    def replayed() -> bool:
+        assert isinstance(timer, timers.GraphTimer)
+        output = timer.outputs[len(timer.outputs) // 2]
+        arrays.poison(output)
+        timer.replay()
+        return accuracy.compare(_result(trial, output), trial.reference).objection(limits) is None
+
+    def called() -> bool:
+        return _is_right(trial, inputs, limits)
+
+    is_right = replayed if isinstance(timer, timers.GraphTimer) else called
+    for silence in conduct.silences(inputs, kept, trial.on_gpu)[:1]:
+        if _indifferent(silence, is_right):
+            return "after it was timed, {}".format(conduct.DEAF.format(silence.what))
+    return None
 
 
 def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], crossed: Set[Any]) -> None:

@@ -78,6 +78,23 @@ def test_results_that_are_kept_and_copied_to_the_output(outcome):
     assert is_wrong(outcome(lambda p: call_of(run)), "or kept of an earlier call")
 
 
+def test_results_that_are_kept_once_their_inputs_were_seen_often(outcome):
+    seen = {}
+
+    def run(x, out):
+        count, result = seen.get(x.ctypes.data, (0, None))
+        if count < 5:
+            result = x * 2
+        seen[x.ctypes.data] = count + 1, result
+        np.copyto(out, result)
+        return out
+
+    assert is_wrong(
+        outcome(lambda p: call_of(run)),
+        "after it was timed, the call does not read the inputs that it is handed",
+    )
+
+
 def test_a_second_call_that_leaves_early(outcome):
     seen = set()
 

@@ -154,6 +154,26 @@ def test_more_than_the_device_can_do_is_suspect(gpu, measure, monkeypatch, decla
     assert (record["reasons"], record["verdict"]) == (reasons, "suspect" if reasons else "valid")
 
 
+@pytest.mark.parametrize("how", [HOT, COLD])
+def test_results_that_were_there_already_when_a_graph_was_captured_are_found(gpu, measure, how):
+    """A capture that finds results of eager calls holds nothing but copies of them."""
+    call, kept = doubling(gpu), {}
+
+    def run(inputs, out):
+        place = inputs.data_ptr()
+        if gpu.capturing is None:
+            kept[place] = inputs * 2
+            gpu.launch(10.0, lambda: torch.mul(inputs, 2, out=out))
+        else:
+            gpu.launch(9.0, lambda: out.copy_(kept[place]))
+        return out
+
+    call.run = run
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=how), GPU).records["a"]
+    assert (record["status"], record["timing"]) == ("incorrect", None)
+    assert "after it was timed, the call does not read the inputs" in record["reason"]
+
+
 def test_events_when_asked_for(gpu, measure):
     item = make_item({}, ["a"], measure={**HOT, "timer": "events"})
     record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]
