@@ -42,7 +42,7 @@ class Verdict(StrEnum):
     INVALID = "invalid"
 
 
-REASONS = ("throttled", "contended", "noisy", "few_samples", "timers_disagree", "beyond_peak", "clock_offset")
+REASONS = ("throttled", "contended", "noisy", "few_samples", "timers_disagree", "clock_offset")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .wire import finite, name_of
 SCHEMA_VERSION = 1
 STATUSES = ("ok", "incorrect", "unsupported", "error", "crashed", "timeout", "oom", "lost", "cancelled")
 VERDICTS = ("valid", "suspect", "invalid")
-REASONS = ("throttled", "contended", "noisy", "few_samples", "timers_disagree", "beyond_peak", "clock_offset")
+REASONS = ("throttled", "contended", "noisy", "few_samples", "timers_disagree", "clock_offset")
 _FAILED = ("error", "crashed", "timeout", "oom")
 _REQUIRED_TIMES = ("median_us",)
 _OTHER_TIMES = ("p20_us", "p80_us", "rel_error", "compile_s", "hot_median_us", "host_us")

@@ -217,13 +217,16 @@ class CaseRun:
         call = trial.call
         name = self._device.name if trial.on_gpu else "cpu"
         metrics = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        beyond = _beyond_peak(trial, contender, metrics)
+        if beyond is not None:
+            trial.notes.append(beyond)
         verdict, reasons = verdicts.judge(
             len(samples),
             rel_error,
             self._settings.target_rel_error,
             stats.spread(contender.round_medians),
             trial.disagreement,
-            _beyond_peak(trial, contender, metrics),
+            beyond is not None,
         )
         if call.metrics is not None:
             metrics.update(call.metrics(median_us))
@@ -320,17 +323,18 @@ class CaseRun:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))
 
 
-def _beyond_peak(trial: Trial, contender: rounds.Contender, metrics: Mapping[str, float]) -> bool:
-    """Whether the call seems to do more than the device can. Memory counts where all bytes must come from it and go back to
-    it within the time: caches hold what hot calls read, and what is written after an eviction."""
-    if metrics.get("peak_fraction", 0.0) > verdicts.BEYOND_ARITHMETIC:
-        return True
+def _beyond_peak(trial: Trial, contender: rounds.Contender, metrics: Mapping[str, float]) -> Optional[str]:
+    """How much more than the device can the call seems to do, or None. Memory counts where all bytes must come from it and
+    go back to it within the time: caches hold what hot calls read, and what is written after an eviction."""
+    arithmetic, memory = metrics.get("peak_fraction", 0.0), metrics.get("bandwidth_fraction", 0.0)
     is_steady = contender.timer.name == "graph" and "evicted_each_pass" not in trial.extra
-    return (
-        trial.cache == "cold"
-        and is_steady
-        and metrics.get("bandwidth_fraction", 0.0) > verdicts.BEYOND_MEMORY
-    )
+    if arithmetic > verdicts.BEYOND_ARITHMETIC:
+        found = (arithmetic, "arithmetic", "flops")
+    elif trial.cache == "cold" and is_steady and memory > verdicts.BEYOND_MEMORY:
+        found = (memory, "memory", "bytes_moved")
+    else:
+        return None
+    return "{:.3g} times the device's peak of {}: {} is wrong, or the work is not done".format(*found)
 
 
 def _times(samples_us: Any) -> List[float]:

@@ -256,8 +256,8 @@ def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
         if call.restore is None:
             arrays.poison(output)
         else:
-            for inputs, _ in rotation.sets:
-                call.restore(inputs)
+            for each, _ in rotation.sets:
+                call.restore(each)
         timer.replay()
         result = _result(trial, output)
     else:

@@ -7,7 +7,7 @@
 | `noisy`           | the rounds' medians differ by more than 10%                                        | suspect |
 | `noisy`           | the interval is wider than ±25%                                                    | invalid |
 | `timers_disagree` | graph replay and another timer differ by more than 15% and more than 2 µs          | suspect |
-| `beyond_peak`     | more than 2.2 times the device's peak of arithmetic, or 1.25 times that of memory  | suspect |
+| (told in words)   | more than 2.2 times the device's peak of arithmetic, or 1.25 times that of memory  | suspect |
 | `throttled`       | a thermal or hardware slowdown; or the power cap and a falling SM clock            | suspect |
 | `contended`       | another process had a compute context on the device                                | suspect |
 | `clock_offset`    | the SM clock differs by more than 5% from another backend's of the case, uncapped  | suspect |
@@ -63,8 +63,6 @@ def judge(
         verdict = "invalid"
     if disagreement:
         reasons.append("timers_disagree")
-    if beyond_peak:
-        reasons.append("beyond_peak")
-    if reasons and verdict == "valid":
+    if (reasons or beyond_peak) and verdict == "valid":
         verdict = "suspect"
     return verdict, reasons

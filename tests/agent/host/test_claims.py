@@ -128,7 +128,8 @@ def test_why_nothing_was_to_be_had_names_a_holder_once_however_many_devices_it_h
     eight = [{"uuid": f"GPU-{n}", "kind": "gpu"} for n in range(8)]
     others = leases("other").try_claim([device["uuid"] for device in eight[:7]])
     third = leases("third").try_claim(["GPU-7"])
-    assert others is not None and third is not None
+    assert others is not None
+    assert third is not None
     claims = Claims(leases("ours"), Told(), wait=False)  # type: ignore[arg-type]
     for device in eight:
         assert claims.claim([device], 0.0) is None
