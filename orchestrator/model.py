@@ -105,6 +105,11 @@ class Device(_Record):
         return self.name
 
 
+def hardware(model: str, ranks: int) -> str:
+    """A device model, and how many of them work together where it is more than one."""
+    return f"{ranks} × {model}" if model and ranks > 1 else model
+
+
 class Timing(_Record):
     """Times of one call, in microseconds; `samples` is their number, `rel_error` the half-width of the
     median's interval over the median, `host_us` what an eager caller pays."""
@@ -172,6 +177,17 @@ class Measurement(_Record):
     telemetry: Telemetry | None = None
     environment_id: str | None = None
     log_tail: str | None = None
+
+    @property
+    def ranks(self) -> int:
+        """How many devices worked on it together (`extra.ranks`)."""
+        found = self.extra.get("ranks")
+        return found if isinstance(found, int) and found > 1 else 1
+
+    @property
+    def hardware(self) -> str:
+        """What it ran on: a device model, or several devices together (`2 × NVIDIA H200`). Empty where that is unknown."""
+        return hardware(self.device.model if self.device else "", self.ranks)
 
     @model_validator(mode="before")
     @classmethod

@@ -39,7 +39,7 @@ def subject_of(measurement: Measurement) -> Subject:
         case_id=measurement.case_id,
         row=canonical_row(measurement.row),
         backend=measurement.backend,
-        device_model=measurement.device.model if measurement.device else "",
+        device_model=measurement.hardware,
         cache=measurement.timing.cache,
         timer=measurement.timing.timer,
     )

@@ -19,7 +19,7 @@ from orchestrator.archive import (
 from orchestrator.archive.columns import text
 from orchestrator.compare.values import PastTime, Subject
 from orchestrator.identity import canonical_row
-from orchestrator.model import Measurement
+from orchestrator.model import Measurement, hardware
 
 NEWEST_RUNS = 40
 """How many earlier times of one thing on one device count: older ones are of another day's machine."""
@@ -86,7 +86,9 @@ def read_past(
     excluded = tuple(without)
     if excluded:
         conditions.append(f"run_id NOT IN ({_texts(excluded)})")
-    answer = query(archive, _PAST.format(conditions=" AND ".join(conditions), newest=int(newest)))
+    answer = query(
+        archive, _PAST.format(conditions=" AND ".join(conditions), newest=int(newest), ranks=_RANKS)
+    )
     return Past(tuple(map(_past_time, answer.rows)), tuple(answer.warnings))
 
 
@@ -98,13 +100,16 @@ def read_cases(archive: Archive) -> tuple[tuple[str, str], ...]:
     return tuple((str(case_id), str(label)) for case_id, label in query(archive, sql).rows)
 
 
+# How many devices worked together (`Measurement.ranks`); `extra` is JSON, as text.
+_RANKS = r"""coalesce(TRY_CAST(regexp_extract(extra, '"ranks":\s*(\d+)', 1) AS INTEGER), 1)"""
+
 _PAST = """
 SELECT run_id, case_id, CAST(row AS VARCHAR), backend, device.name, timing.cache, timing.timer, host, device.uuid,
-       timing.median_us, verdict = 'valid', reasons, label, payload, strftime(started_at, '%Y-%m-%dT%H:%M:%SZ')
+       timing.median_us, verdict = 'valid', reasons, label, payload, strftime(started_at, '%Y-%m-%dT%H:%M:%SZ'), {ranks}
 FROM results
 WHERE {conditions}
 QUALIFY row_number() OVER (
-    PARTITION BY case_id, CAST(row AS VARCHAR), backend, device, timing.cache, timing.timer, host
+    PARTITION BY case_id, CAST(row AS VARCHAR), backend, device, timing.cache, timing.timer, host, {ranks}
     ORDER BY run_id DESC
 ) <= {newest}
 ORDER BY run_id, case_id, backend, host
@@ -131,14 +136,14 @@ def _past_time(row: Sequence[Any]) -> PastTime:
         reasons,
         *rest,
     ) = row
-    label, payload, started_at = rest
+    label, payload, started_at, ranks = rest
     return PastTime(
         run_id=run_id,
         subject=Subject(
             case_id=case_id,
             row=canonical_row(json.loads(row_text) if row_text else None),
             backend=backend,
-            device_model=model or "",
+            device_model=hardware(model or "", ranks),
             cache=cache,
             timer=timer,
         ),

@@ -22,7 +22,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """What two times must share to be comparable. `row` is canonical JSON, empty where a case has one row only."""
+    """What two times must share to be comparable. `row` is canonical JSON, empty where a case has one row only;
+    `device_model` says how many devices worked together where it was more than one (`2 × NVIDIA H200`)."""
 
     case_id: str
     row: str

@@ -281,7 +281,9 @@ def _row(
         note, share = notes.of(measurement, against), ceilings.share_of(measurement, known)
         cells.append(Cell(measurement, against, note, share=share))
     places = dict.fromkeys(_place(slot.measurement) for slot in found.values() if not slot.is_pending)
-    return Row(first.case_id, first.label, first.row, tuple(filter(None, places)), tuple(cells))
+    ranks = max(slot.measurement.ranks for slot in found.values())
+    label = f"{first.label} ({ranks} devices)" if ranks > 1 else first.label
+    return Row(first.case_id, label, first.row, tuple(filter(None, places)), tuple(cells))
 
 
 def _row_key(measurement: Measurement, placement: str, model: str) -> tuple[str, str, str]:

@@ -255,7 +255,7 @@ def _script(document: Document, spec: ScriptSpec, loc: Loc) -> ScriptPayload:
 
 def _refuse_conflicts(document: Document, parts: Sequence[Part]) -> None:
     """The same case twice, and two different payloads of one name."""
-    seen: dict[str, Case] = {}
+    seen: dict[str, tuple[Case, Part]] = {}
     programs: dict[str, Part] = {}
     for part in parts:
         other = programs.setdefault(part.payload, part)
@@ -266,9 +266,11 @@ def _refuse_conflicts(document: Document, parts: Sequence[Part]) -> None:
             message = f"payload {part.payload!r} is something else on line {other.lines['payload']}; give one a `name:`"
             raise FileError(message, path=document.path, line=line)
         for case in part.cases:
-            first = seen.setdefault(case.case_id, case)
+            first, its_part = seen.setdefault(case.case_id, (case, part))
             if first is not case:
                 message = f"case {case.label!r} is the same as {first.label!r} on line {first.line}"
+                if part.devices_per_case != its_part.devices_per_case:
+                    message += "; the same on another number of devices belongs in a sweep of its own"
                 raise FileError(message, path=document.path, line=case.line)
 
 

@@ -199,6 +199,8 @@ class CaseRun:
         rel_error = stats.relative_error(samples)
         kept = stats.thin(samples)
         extra = dict(trial.extra, round_medians_us=contender.round_medians)
+        if trial.gang.size > 1:
+            extra["ranks"] = trial.gang.size
         if len(kept) < len(samples):
             extra["samples_kept"] = len(kept)
         timing = {

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.archive import Archive, RunFolder
 from orchestrator.archive.notes import annotate
 from orchestrator.compare import Outcome, compare, history
+from orchestrator.compare.reading import read_past
 from orchestrator.errors import ArchiveError, NothingToDo, UsageError
 from orchestrator.model import Measurement
 
@@ -227,3 +228,19 @@ def test_invalid_times_are_in_no_trend_and_no_noise(
         add_run(f"20250101T00000{number}Z-000001", [measured("c1", 900.0 if verdict else 100.0, **verdict)])
     (series,) = history(archive, "c1").series
     assert [point.median_us for point in series.points] == [100.0] * 4
+
+
+def test_the_history_keeps_numbers_of_devices_apart(
+    archive: Archive, add_run: Callable[..., RunFolder], measured: Measured
+) -> None:
+    for second, ranks in enumerate((1, 2, 8, 2)):
+        run_id = f"20250101T00000{second}Z-000001"
+        more = {"extra": {"elements": 4, "ranks": ranks}} if ranks > 1 else {}
+        add_run(run_id, [measured("c1", 100.0 + ranks, run_id=run_id, **more)])
+    past = read_past(archive, case_ids=["c1"]).times
+    assert [(p.subject.device_model, p.median_us) for p in past] == [
+        ("H200", 101.0),
+        ("2 × H200", 102.0),
+        ("8 × H200", 108.0),
+        ("2 × H200", 102.0),
+    ]

@@ -292,3 +292,11 @@ def test_the_same_input_gives_the_same_answer_whatever_else_is_compared(measured
     first = compare_measurements([a], [b]).pairs[0]
     again = compare_measurements([a, measured("c2", 5)], [b, measured("c2", 7)]).pairs[0]
     assert (first.low, first.high, first.p_value) == (again.low, again.high, again.p_value)
+
+
+def test_what_two_devices_did_together_is_not_held_against_what_eight_did(measured: Measured) -> None:
+    two, eight = (measured("c1", 100.0, extra={"ranks": ranks}) for ranks in (2, 8))
+    found = compare_measurements([two], [eight], past=[])
+    assert found.pairs == ()
+    assert [left.why for left in found.left_out] == ["device 2 × H200 in A, 8 × H200 in B"]
+    assert only(two, two).outcome == Outcome.SAME

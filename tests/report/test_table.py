@@ -267,3 +267,9 @@ def test_foreign_text_is_shown_and_does_nothing(report, ok, bad):
         assert "\u202e" not in text
     for literal in ("[bs=8]", "[/path]", r"\x1b[31mred\x07", r"\u202eback\nnext"):
         assert literal in to_text(render(made), 400)
+
+
+def test_a_row_says_how_many_devices_worked_together(shown, ok):
+    text = shown(ok("c1", "torch", 30.0, extra={"ranks": 4}), ok("c2", "torch", 9.0))
+    assert line_of(text, "Expert batch=16") == ["Expert", "batch=16", "(decode)", "(4", "devices)", "30.00"]
+    assert line_of(text, "Expert batch=256") == ["Expert", "batch=256", "9.000"]

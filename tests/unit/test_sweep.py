@@ -347,6 +347,11 @@ def test_a_setting_that_makes_no_sense_is_refused(load: Load, setting: str, mess
         ("parts: [3]\n", 1, "a part is a mapping"),
         ("matrix: {m: [1]}\nparts: [{payload: p}]\n", 1, "'matrix' stands in each of the parts"),
         ("parts:\n  - payload: p\n  - payload: p\n", 3, "is the same as 'p' on line 2"),
+        (
+            "parts:\n  - payload: p\n    devices_per_case: 2\n  - payload: p\n    devices_per_case: 8\n",
+            4,
+            "is the same as 'p' on line 2; the same on another number of devices belongs in a sweep of its own",
+        ),
         ("parts:\n  - payload: {script: a/x.py}\n  - payload: {script: b/x.py}\n    matrix: {m: 1}\n", 3, "is something else"),
         ("measure: {rounds: x}\nparts:\n  - payload: p\n  - payload: q\n", 1, "measure.rounds"),
         ("payload: p\nmodel: {preset: glm5, tokens: [1]}\n", 2, "no model preset 'glm5' (did you mean 'glm-5'?)"),
