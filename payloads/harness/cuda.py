@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 # torch.cuda._sleep counts SM clock cycles; at this many per microsecond no current GPU sleeps for less than asked.
 CYCLES_PER_US = 3000
@@ -12,7 +12,7 @@ CYCLES_PER_US = 3000
 USED_STREAMS = 8
 
 _last_timed = [float("-inf")]
-_settled: Set[str] = set()
+_settled: Dict[str, Tuple[Any, List[Any]]] = {}
 
 
 def describe(index: int = 0) -> Optional[Tuple[str, Tuple[int, int]]]:
@@ -71,21 +71,27 @@ def free_bytes() -> int:
 
 
 def settle(device: str) -> None:
-    """Bring the process into the state in which it stays: with work done on several streams, once for each device.
+    """Bring the process into the state in which it stays, by work on several streams.
 
-    From the fourth stream or so that a process uses, its kernels start later after one another, for good, also in graphs
-    captured before (H200, driver 580: 0.35 µs each, which is 8% of a GEMM of two kernels at a decode shape). Each capture
-    takes a stream: whoever is measured first would be faster. Programs that serve models have used more than four."""
+    From the fourth stream that a process uses, its kernels start later after one another, also in graphs captured before
+    (H200, driver 580: 0.4 µs each, which is 9% of a GEMM of two kernels at a decode shape). Each capture takes a stream:
+    whoever is measured first would be faster. Programs that serve models have used more than four."""
     import torch
 
-    if device in _settled:
-        return
-    touched = torch.zeros(1, device=device)
-    for _ in range(USED_STREAMS):
-        with torch.cuda.stream(torch.cuda.Stream()):
+    if device not in _settled:
+        streams = [torch.cuda.Stream() for _ in range(USED_STREAMS)]
+        _settled[device] = (torch.zeros(1, device=device), streams)
+    touched, streams = _settled[device]
+    for stream in streams:
+        with torch.cuda.stream(stream):
             touched.add_(1)
         torch.cuda.synchronize()
-    _settled.add(device)
+
+
+def stay_settled() -> None:
+    """`settle` again, before a turn: a loop of a thousand launches on one stream was seen to undo it."""
+    for device in _settled:
+        settle(device)
 
 
 def synchronize() -> None:

@@ -22,6 +22,7 @@ def prepare(
     cuda.settle(trial.device.torch_device)
     trial.extra.update(_allocations(trial, rotation))
     trial.host_us, issue_us = gang.decide(timers.host_cost(call, rotation, gang=gang))
+    cuda.stay_settled()
     flush = cuda.L2Flush(trial.device.torch_device) if rotation.cache == "cold" else None
     by_events = timers.EventsTimer(call, rotation, flush, issue_us, gang)
     first = by_events.take(1.0)
@@ -66,6 +67,7 @@ def prepare(
             crossed.discard(shape_class)  # until they agree, every measurement of the class is checked
     if rotation.cache == "cold":
         hot = timers.GraphTimer(call, ring.hot(call), estimate_us, gang)
+        cuda.stay_settled()
         trial.hot_median_us = stats.median(hot.take(settings.min_time_ms / 10))
 
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Callable, ContextManager, List, Optional, Sequence
 
-from . import stats
+from . import cuda, stats
 from .gang import SOLO, Gang
 from .timers import Timer
 from .trial import Settings
@@ -55,6 +55,8 @@ class Contender:
 
     def take(self, budget_ms: float) -> None:
         """One turn."""
+        if self.on_gpu:
+            cuda.stay_settled()
         start = time.perf_counter()
         with self.settings():
             samples = self.timer.take(budget_ms)

@@ -52,7 +52,7 @@ class FakeGpu:
         import torch
         from harness import cuda
 
-        monkeypatch.setattr(cuda, "_settled", set())  # every test is a process of its own
+        monkeypatch.setattr(cuda, "_settled", {})  # every test is a process of its own
         gpu = self
 
         class Event:
