@@ -60,7 +60,7 @@ def test_the_journal_s_table_names_the_events_that_are_read() -> None:
 @pytest.mark.parametrize("model", get_args(Event), ids=lambda model: model.__name__)
 def test_the_journal_s_table_names_the_fields_that_are_read(model: Any) -> None:
     for name in get_args(model.model_fields["type"].annotation):
-        assert set(model.model_fields) - {"t", "type"} <= events()[name], name
+        assert set(model.model_fields) - {"t", "mono", "type"} <= events()[name], name
 
 
 def test_the_journal_s_table_names_what_the_agent_writes() -> None:
