@@ -100,8 +100,10 @@ def read_cases(archive: Archive) -> tuple[tuple[str, str], ...]:
     return tuple((str(case_id), str(label)) for case_id, label in query(archive, sql).rows)
 
 
-# How many devices worked together (`Measurement.ranks`); `extra` is JSON, as text.
-_RANKS = r"""coalesce(TRY_CAST(regexp_extract(extra, '"ranks":\s*(\d+)', 1) AS INTEGER), 1)"""
+# How many devices worked together, as `Measurement.ranks` has it; `extra` is JSON, as text, and may have anything within.
+_RANKS = """greatest(1, coalesce(TRY_CAST(
+    CASE WHEN json_type(extra, '$.ranks') IN ('UBIGINT', 'BIGINT') THEN json_extract_string(extra, '$.ranks') END
+AS INTEGER), 1))"""
 
 _PAST = """
 SELECT run_id, case_id, CAST(row AS VARCHAR), backend, device.name, timing.cache, timing.timer, host, device.uuid,

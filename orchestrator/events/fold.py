@@ -269,6 +269,7 @@ class Fold:
             view.backend, view.phase = event.backend, event.phase
         else:
             view.devices = tuple(event.devices) or view.devices
+            state.used_devices.update(view.devices)
             view.backend, view.phase = None, "preparing"
 
 

@@ -206,8 +206,9 @@ def zero(leaf: Any) -> None:
     if is_tensor(leaf):
         import torch
 
-        flat = _flat(leaf.data)
-        (flat.view(torch.uint8) if leaf.element_size() == 1 else flat).zero_()
+        with torch.inference_mode(leaf.is_inference()):  # such a tensor may be changed nowhere else
+            flat = _flat(leaf.data)
+            (flat.view(torch.uint8) if leaf.element_size() == 1 else flat).zero_()
     else:
         leaf.fill(0)
 
@@ -220,7 +221,10 @@ def spoil(leaf: Any) -> None:
 def refill(leaf: Any, original: Any) -> None:
     """Give one array of a clone its first content again."""
     if is_tensor(leaf):
-        _flat(leaf.data).copy_(_flat(original.data))
+        import torch
+
+        with torch.inference_mode(leaf.is_inference()):
+            _flat(leaf.data).copy_(_flat(original.data))
     else:
         leaf[...] = original
 
@@ -256,7 +260,7 @@ def _poison_tensor(leaf: Any) -> None:
 
     if any(stride == 0 and length > 1 for length, stride in zip(leaf.shape, leaf.stride())):
         return  # an expanded view: several elements share their memory
-    with torch.no_grad():
+    with torch.inference_mode(leaf.is_inference()), torch.no_grad():
         if leaf.dtype == torch.bool:
             # By a hash of the position: torch's own random numbers belong to the payload.
             position = torch.arange(leaf.numel(), device=leaf.device).reshape(leaf.shape)

@@ -6,7 +6,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any, Dict, List, Mapping, Optional, Set
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from . import accuracy, failures, gates, peaks, records, rounds, stats, verdicts
 from . import trial as trials
@@ -198,9 +198,8 @@ class CaseRun:
         median_us = stats.quantile(ordered, 0.5)
         rel_error = stats.relative_error(samples)
         kept = stats.thin(samples)
-        extra = dict(trial.extra, round_medians_us=contender.round_medians)
-        if trial.gang.size > 1:
-            extra["ranks"] = trial.gang.size
+        extra, own = _apart(trial.extra, trial.gang.size)
+        extra["round_medians_us"] = contender.round_medians
         if len(kept) < len(samples):
             extra["samples_kept"] = len(kept)
         timing = {
@@ -218,7 +217,8 @@ class CaseRun:
         }
         call = trial.call
         name = self._device.name if trial.on_gpu else "cpu"
-        metrics = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        found = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
+        metrics: Dict[str, Any] = {**own, **found}
         beyond = _beyond_peak(trial, contender, metrics)
         if beyond is not None:
             trial.notes.append(beyond)
@@ -253,16 +253,19 @@ class CaseRun:
 
     def _report_incorrect(self, trial: Trial, objection: str) -> None:
         """A wrong result has no verdict and no time: nobody shall compare its speed."""
+        extra, own = _apart(trial.extra, trial.gang.size)
         self._report(
             trial.backend.name,
             "incorrect",
             objection,
             resolved_backend=trial.call.resolved or trial.backend.name,
-            extra=trial.extra,
+            metrics=own,
+            extra=extra,
             accuracy=trial.accuracy_record,
         )
 
     def _report_own(self, backend: Backend, reported: Reported) -> None:
+        extra, own = _apart(reported.extra, self._gang.size)
         samples = _times(reported.samples_us)
         objection = accuracy.objection_to_reported(reported.accuracy, self._accuracy)
         if objection is not None:
@@ -271,7 +274,8 @@ class CaseRun:
                 "incorrect",
                 objection,
                 resolved_backend=backend.name,
-                extra=reported.extra,
+                metrics=own,
+                extra=extra,
                 accuracy=reported.accuracy,
             )
             return
@@ -301,8 +305,8 @@ class CaseRun:
             reasons=reasons,
             timing=timing,
             samples_us=stats.thin(samples) if samples else None,
-            metrics=reported.metrics,
-            extra=reported.extra,
+            metrics={**own, **(reported.metrics or {})},
+            extra=extra,
             accuracy=reported.accuracy,
         )
 
@@ -323,6 +327,18 @@ class CaseRun:
 
     def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))
+
+
+def _apart(extra: Optional[Mapping[str, Any]], devices: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """(`extra` for the record, metrics): `extra.ranks` says how many devices worked together, and nothing else. A payload's
+    own number of that name (a rank of a factorisation, say) is a metric."""
+    kept: Dict[str, Any] = dict(extra or {})
+    own: Dict[str, Any] = {}
+    if isinstance(kept.get("ranks"), (int, float)):
+        own["ranks"] = kept.pop("ranks")
+    if devices > 1:
+        kept["ranks"] = devices
+    return kept, {} if devices > 1 else own
 
 
 def _beyond_peak(trial: Trial, contender: rounds.Contender, metrics: Mapping[str, float]) -> Optional[str]:

@@ -30,6 +30,21 @@ def test_earlier_runs_tell_the_noise_and_later_ones_do_not(
     assert (found.a.name, found.b.name, found.b.sweep) == (ids[9], ids[10], "gemm")
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [{"mine": {"ranks": 4}}, {"ranks": 2.5}, {"ranks": None}, {"ranks": "3"}, {"ranks": True}, {"ranks": 0}, {"ranks": -2}, {}],
+    ids=str,
+)  # fmt: skip
+def test_what_else_is_called_ranks_is_no_number_of_devices(
+    archive: Archive, add_run: Callable[..., RunFolder], measured: Measured, extra: dict[str, Any]
+) -> None:
+    run_id = "20250101T000000Z-000001"
+    measurement = measured("c1", 100.0, run_id=run_id, extra=extra)
+    add_run(run_id, [measurement])
+    (past,) = read_past(archive, case_ids=["c1"]).times
+    assert past.subject.device_model == measurement.hardware == "H200"
+
+
 def test_latest_and_beginnings_of_ids_name_runs(archive: Archive, add_runs: Callable[..., list[str]]) -> None:
     ids = add_runs(QUIET)
     found = compare(archive, ids[0][:16], "latest")

@@ -183,6 +183,19 @@ def test_results_that_were_there_already_when_a_graph_was_captured_are_found(gpu
     assert "after it was timed, the call does not read the inputs" in record["reason"]
 
 
+def test_what_reads_an_output_may_refuse_one_without_inputs(gpu, measure):
+    call = doubling(gpu)
+
+    def value(output):
+        if not output.any() or output.isnan().any():
+            raise ValueError("no such codes")
+        return output
+
+    call.value = value
+    record = measure(payload_of(a=call), make_item({}, ["a"], measure=HOT), GPU).records["a"]
+    assert (record["status"], record["timing"]["timer"], record["reason"]) == ("ok", "graph", None)
+
+
 def test_events_when_asked_for(gpu, measure):
     item = make_item({}, ["a"], measure={**HOT, "timer": "events"})
     record = measure(payload_of(a=doubling(gpu)), item, GPU).records["a"]

@@ -263,6 +263,18 @@ def test_a_time_that_is_not_finite_is_an_error(measure):
     assert "samples_us[1] is NaN" in record["reason"]
 
 
+@pytest.mark.parametrize("own", [16, 0.5])
+def test_a_payloads_own_ranks_are_a_metric_and_no_devices(measure, own):
+    payload = payload_of(
+        call=lambda p: good_call(extra={"ranks": own, "adapter": "lora"}),
+        reported=lambda p: Reported(samples_us=(1.0, 2.0), extra={"ranks": own, "adapter": "lora"}),
+    )
+    records = measure(payload, make_item({}, ["call", "reported"]), CPU).records
+    for record in records.values():
+        assert (record["status"], record["metrics"]["ranks"]) == ("ok", own)
+        assert (record["extra"]["adapter"], record["extra"].get("ranks")) == ("lora", None)
+
+
 class Scripted(timers.Timer):
     name = "scripted"
 

@@ -339,6 +339,21 @@ def test_a_device_whose_worker_gets_nothing_to_do_was_idle() -> None:
     assert fold.host("h").busy_fraction == 0.5
 
 
+def test_the_share_of_time_at_work_of_a_journal_without_monotonic_times_is_told_by_the_others() -> None:
+    fold = Fold()
+
+    def tell(t: float, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": 1.7e9 + t, "type": kind, **fields}) + "\n").encode())
+
+    tell(0, "agent_started")
+    tell(1, "worker_ready", worker="a", payload="p", import_s=1.0)
+    tell(2, "case_started", case_id="c", worker="a", devices=["GPU-1"], attempt=1)
+    tell(3, "phase", case_id="c", worker="a", backend="b", phase="measure")
+    tell(9, "measurement", measurement={})
+    tell(9, "case_finished", case_id="c", worker="a", devices=["GPU-1"], attempt=1)
+    assert fold.host("h").busy_fraction == 6 / 8
+
+
 def test_neither_a_night_without_an_agent_nor_a_clock_that_is_set_changes_the_share_of_time_at_work() -> None:
     fold = Fold()
 
