@@ -143,9 +143,7 @@ class Fold:
         if event is None:
             return None
         state.last_t = max(state.last_t, event.t)
-        state.pass_time(
-            event.t if event.mono is None else event.mono, new_agent=isinstance(event, journal.AgentStarted)
-        )
+        state.pass_time(event.mono, event.t, new_agent=isinstance(event, journal.AgentStarted))
         accepted = None
         if isinstance(event, journal.Measured):
             state.last_work_s = state.lived_s

@@ -86,6 +86,7 @@ class HostState:
     """Seconds that its agents have lived, by the monotonic clock. A night between a dead agent and the next is no idle time
     of devices, and a wall clock may be set while a run goes on."""
     last_mono: float | None = None
+    by_wall: bool = False
     used_devices: set[str] = field(default_factory=set)
     busy_s: float = 0.0
     first_ready_s: float | None = None
@@ -100,10 +101,11 @@ class HostState:
         span_s = (self.last_work_s - self.first_ready_s) * len(self.used_devices)
         return min(1.0, self.busy_s / span_s) if span_s > 0 else None
 
-    def pass_time(self, now_s: float, *, new_agent: bool) -> None:
-        """An event of that (monotonic) time came."""
-        if new_agent or self.last_mono is None:
-            self.last_mono = now_s
+    def pass_time(self, mono: float | None, t: float, *, new_agent: bool) -> None:
+        """An event of that time came. By the wall clock only where there is no other; never from one clock to the other."""
+        now_s, by_wall = (t, True) if mono is None else (mono, False)
+        if new_agent or self.last_mono is None or by_wall != self.by_wall:
+            self.last_mono, self.by_wall = now_s, by_wall
         elif now_s > self.last_mono:
             self.lived_s += now_s - self.last_mono
             self.last_mono = now_s

@@ -22,7 +22,8 @@ def is_array(value: Any) -> bool:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Every array and tensor in a nest of tuples, lists and dicts; of a sparse tensor those that it consists of."""
+    """Every array and tensor in a nest of tuples, lists and dicts; of a sparse or nested tensor those that it consists of.
+    Of torch's own quantised tensors none: they cannot be looked at bit by bit."""
     if is_tensor(value):
         yield from _parts(value)
     elif is_array(value):
@@ -38,7 +39,12 @@ def leaves(value: Any) -> Iterator[Any]:
 def _parts(tensor: Any) -> Iterator[Any]:
     import torch
 
-    if tensor.layout == torch.strided:
+    if getattr(tensor, "is_nested", False):
+        for part in tensor.unbind():
+            yield from _parts(part)
+    elif tensor.is_quantized:
+        return
+    elif tensor.layout == torch.strided:
         yield tensor
     elif tensor.layout == torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
@@ -90,7 +96,7 @@ def _clone_tensor(leaf: Any) -> Any:
     import torch
 
     source = leaf.detach()
-    if leaf.layout != torch.strided:
+    if leaf.layout != torch.strided or leaf.is_quantized or getattr(leaf, "is_nested", False):
         copy = source.clone()
     elif _is_dense(leaf.shape, leaf.stride(), 1) or leaf.is_conj() or leaf.is_neg() or not leaf.numel():
         copy = source.clone(memory_format=torch.preserve_format)

@@ -267,6 +267,24 @@ def test_sparse_tensors_are_inputs_like_others(measure, layout):
     assert (record["status"], record["accuracy"]["cosine"]) == ("ok", pytest.approx(1))
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:.*quantize_per_tensor")
+def test_nested_and_quantised_tensors_do_not_end_the_process(measure):
+    x = torch.rand(512, 512)
+    nested = torch.nested.nested_tensor([x[:200], x[200:500]])
+    call = {"inputs": nested, "reference": lambda: x[200:500] * x[:200].sum()}
+    record = one(measure, COLD, run=lambda i, out: i.unbind()[1] * i.unbind()[0].sum(), **call)
+    assert (record["status"], record["timing"] and record["timing"]["cache"]) == ("ok", "cold"), record[
+        "reason"
+    ]
+    record = one(measure, run=lambda i, out: x[200:500] * i.unbind()[0].sum(), **call)
+    assert "does not read array 2 of the inputs (300×512)" in record["reason"]
+    codes = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)
+    record = one(
+        measure, COLD, run=lambda i, out: i.dequantize() * 2, inputs=codes, reference=lambda: codes.dequantize() * 2
+    )  # fmt: skip
+    assert (record["status"], record["accuracy"]["cosine"]) == ("ok", pytest.approx(1))
+
+
 def test_a_backward_pass_can_be_measured(measure):
     x = torch.arange(1.0, N + 1, requires_grad=True)
 

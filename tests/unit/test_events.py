@@ -354,6 +354,21 @@ def test_the_share_of_time_at_work_of_a_journal_without_monotonic_times_is_told_
     assert fold.host("h").busy_fraction == 6 / 8
 
 
+def test_an_event_without_a_monotonic_time_among_others_is_no_time_that_passed() -> None:
+    fold = Fold()
+
+    def tell(t: float, mono: float | None, kind: str, **fields: object) -> None:
+        fold.feed("h", (json.dumps({"t": 1.7e9 + t, "mono": mono, "type": kind, **fields}) + "\n").encode())
+
+    tell(0, 50, "agent_started")
+    tell(0, 50, "worker_ready", worker="a", devices=["GPU-1"], payload="p", import_s=1.0)
+    tell(2, 52, "phase", case_id="c", worker="a", backend="b", phase="measure")
+    tell(4, None, "problem", message="of another tool")
+    tell(4, 54, "phase", case_id="c", worker="a", backend="b", phase="measure")
+    tell(10, 60, "case_finished", case_id="c", worker="a", devices=["GPU-1"], attempt=1)
+    assert fold.host("h").busy_fraction == 6 / 8
+
+
 def test_neither_a_night_without_an_agent_nor_a_clock_that_is_set_changes_the_share_of_time_at_work() -> None:
     fold = Fold()
 
