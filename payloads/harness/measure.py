@@ -198,7 +198,7 @@ class CaseRun:
         median_us = stats.quantile(ordered, 0.5)
         rel_error = stats.relative_error(samples)
         kept = stats.thin(samples)
-        extra, own = _apart(trial.extra, trial.gang.size)
+        extra, own = _apart(trial.extra, self._device.gang.size)
         extra["round_medians_us"] = contender.round_medians
         if len(kept) < len(samples):
             extra["samples_kept"] = len(kept)
@@ -253,7 +253,7 @@ class CaseRun:
 
     def _report_incorrect(self, trial: Trial, objection: str) -> None:
         """A wrong result has no verdict and no time: nobody shall compare its speed."""
-        extra, own = _apart(trial.extra, trial.gang.size)
+        extra, own = _apart(trial.extra, self._device.gang.size)
         self._report(
             trial.backend.name,
             "incorrect",
@@ -265,7 +265,7 @@ class CaseRun:
         )
 
     def _report_own(self, backend: Backend, reported: Reported) -> None:
-        extra, own = _apart(reported.extra, self._gang.size)
+        extra, own = _apart(reported.extra, self._device.gang.size)
         samples = _times(reported.samples_us)
         objection = accuracy.objection_to_reported(reported.accuracy, self._accuracy)
         if objection is not None:
