@@ -6,7 +6,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set
 
 from . import accuracy, failures, gates, peaks, records, rounds, stats, verdicts
 from . import trial as trials
@@ -198,7 +198,7 @@ class CaseRun:
         median_us = stats.quantile(ordered, 0.5)
         rel_error = stats.relative_error(samples)
         kept = stats.thin(samples)
-        extra, own = _apart(trial.extra, self._device.gang.size)
+        extra, own = records.apart(trial.extra, self._device.gang.size)
         extra["round_medians_us"] = contender.round_medians
         if len(kept) < len(samples):
             extra["samples_kept"] = len(kept)
@@ -219,7 +219,9 @@ class CaseRun:
         name = self._device.name if trial.on_gpu else "cpu"
         found = peaks.metrics(median_us, name, call.flops, call.bytes_moved, call.precision)
         metrics: Dict[str, Any] = {**own, **found}
-        beyond = _beyond_peak(trial, contender, metrics)
+        # Caches hold what hot calls read, and what is written after an eviction.
+        from_memory = contender.timer.name == "graph" and trial.cache == "cold"
+        beyond = verdicts.beyond_peak(metrics, from_memory and "evicted_each_pass" not in trial.extra)
         if beyond is not None:
             trial.notes.append(beyond)
         verdict, reasons = verdicts.judge(
@@ -253,7 +255,7 @@ class CaseRun:
 
     def _report_incorrect(self, trial: Trial, objection: str) -> None:
         """A wrong result has no verdict and no time: nobody shall compare its speed."""
-        extra, own = _apart(trial.extra, self._device.gang.size)
+        extra, own = records.apart(trial.extra, self._device.gang.size)
         self._report(
             trial.backend.name,
             "incorrect",
@@ -265,8 +267,8 @@ class CaseRun:
         )
 
     def _report_own(self, backend: Backend, reported: Reported) -> None:
-        extra, own = _apart(reported.extra, self._device.gang.size)
-        samples = _times(reported.samples_us)
+        extra, own = records.apart(reported.extra, self._device.gang.size)
+        samples = records.reported_times(reported.samples_us)
         objection = accuracy.objection_to_reported(reported.accuracy, self._accuracy)
         if objection is not None:
             self._report(
@@ -327,43 +329,3 @@ class CaseRun:
 
     def _report(self, backend: str, status: str, reason: Optional[str] = None, **fields: Any) -> None:
         self._reporter.measurement(records.measurement(backend, status, reason, **fields))
-
-
-def _apart(extra: Optional[Mapping[str, Any]], devices: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
-    """(`extra` for the record, metrics): `extra.ranks` says how many devices worked together, and nothing else. A payload's
-    own number of that name (a rank of a factorisation, say) is a metric."""
-    kept: Dict[str, Any] = dict(extra or {})
-    own: Dict[str, Any] = {}
-    if isinstance(kept.get("ranks"), (int, float)):
-        own["ranks"] = kept.pop("ranks")
-    if devices > 1:
-        kept["ranks"] = devices
-    return kept, {} if devices > 1 else own
-
-
-def _beyond_peak(trial: Trial, contender: rounds.Contender, metrics: Mapping[str, float]) -> Optional[str]:
-    """How much more than the device can the call seems to do, or None. Memory counts where all bytes must come from it and
-    go back to it within the time: caches hold what hot calls read, and what is written after an eviction."""
-    arithmetic, memory = metrics.get("peak_fraction", 0.0), metrics.get("bandwidth_fraction", 0.0)
-    is_steady = contender.timer.name == "graph" and "evicted_each_pass" not in trial.extra
-    if arithmetic > verdicts.BEYOND_ARITHMETIC:
-        found = (arithmetic, "arithmetic", "flops")
-    elif trial.cache == "cold" and is_steady and memory > verdicts.BEYOND_MEMORY:
-        found = (memory, "memory", "bytes_moved")
-    else:
-        return None
-    return "{:.3g} times the device's peak of {}: {} is wrong, or the work is not done".format(*found)
-
-
-def _times(samples_us: Any) -> List[float]:
-    """What a payload measured by itself, as floats. Raises ValueError for what is no time."""
-    found = []
-    for index, sample in enumerate(samples_us or ()):
-        try:
-            time_us = float(sample)
-        except (TypeError, ValueError):
-            time_us = None
-        if isinstance(sample, (str, bytes, bool)) or time_us is None or time_us <= 0:
-            raise ValueError("samples_us[{}] is {!r}: a time is a number above zero".format(index, sample))
-        found.append(time_us)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import strictjson
 
@@ -77,3 +77,27 @@ def _as_float(value: int) -> float:
         return float(value)
     except OverflowError:
         return math.inf
+
+
+def apart(extra: Optional[Mapping[str, Any]], devices: int) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+    """(`extra` for the record, metrics): `extra.ranks` says how many devices worked together, and nothing else. A payload's
+    own number of that name (a rank of a factorisation, say) is a metric."""
+    kept: Dict[str, Any] = dict(extra or {})
+    own = {"ranks": kept.pop("ranks")} if isinstance(kept.get("ranks"), (int, float)) else {}
+    if devices > 1:
+        return {**kept, "ranks": devices}, {}
+    return kept, own
+
+
+def reported_times(samples_us: Any) -> List[float]:
+    """What a payload measured by itself, as floats. Raises ValueError for what is no time."""
+    found = []
+    for index, sample in enumerate(samples_us or ()):
+        try:
+            time_us = float(sample)
+        except (TypeError, ValueError):
+            time_us = None
+        if isinstance(sample, (str, bytes, bool)) or time_us is None or time_us <= 0:
+            raise ValueError("samples_us[{}] is {!r}: a time is a number above zero".format(index, sample))
+        found.append(time_us)
+    return found

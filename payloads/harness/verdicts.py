@@ -17,7 +17,7 @@ The last three are the agent's, since only the host can see them: `agent/looks.p
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 
 from .stats import MIN_SAMPLES
 
@@ -37,6 +37,19 @@ BEYOND_MEMORY = 1.25
 def timers_disagree(one_us: float, other_us: float) -> bool:
     """Whether two timers of the same work differ by more than the larger of 15% and 2 µs."""
     return abs(one_us - other_us) > max(DISAGREE_FRACTION * min(one_us, other_us), DISAGREE_US)
+
+
+def beyond_peak(metrics: Mapping[str, Any], from_memory: bool) -> Optional[str]:
+    """How much more than the device can a call seems to do, or None. `from_memory`: all of its bytes must come from memory
+    and go back to it within the time."""
+    arithmetic, memory = metrics.get("peak_fraction", 0.0), metrics.get("bandwidth_fraction", 0.0)
+    if arithmetic > BEYOND_ARITHMETIC:
+        found = (arithmetic, "arithmetic", "flops")
+    elif from_memory and memory > BEYOND_MEMORY:
+        found = (memory, "memory", "bytes_moved")
+    else:
+        return None
+    return "{:.3g} times the device's peak of {}: {} is wrong, or the work is not done".format(*found)
 
 
 def judge(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,6 +37,22 @@ def failed(**changes: Any) -> dict[str, Any]:
 
 def event(type: str, t: float = 1.0, **fields: Any) -> bytes:
     return json.dumps({"t": t, "mono": t, "type": type, **fields}).encode() + b"\n"
+
+
+def telling(fold: Fold) -> Callable[..., None]:
+    """`tell(t, type, **fields)`: an event of the host h."""
+
+    def tell(t: float, type: str, **fields: Any) -> None:
+        fold.feed("h", event(type, t, **fields))
+
+    return tell
+
+
+def two_at_work(tell: Callable[..., None]) -> None:
+    """Two workers, a and b, that measure from the first second on."""
+    for worker in ("a", "b"):
+        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
+        tell(0, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
 
 
 def measured(**changes: Any) -> bytes:
@@ -293,10 +310,7 @@ def test_a_large_run_fits_in_little_memory():
 def test_the_share_of_time_that_devices_were_at_work() -> None:
     """From the first worker's readiness to the last result; rests and gaps of a worker count as what they are."""
     fold = Fold()
-
-    def tell(t: float, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": t, "type": kind, **fields}) + "\n").encode())
-
+    tell = telling(fold)
     tell(0, "worker_starting", worker="w", devices=["GPU-1"], payload="p")
     assert fold.host("h").busy_fraction is None
     tell(10, "worker_ready", worker="w", devices=["GPU-1"], payload="p", import_s=9.0)
@@ -312,13 +326,8 @@ def test_the_share_of_time_that_devices_were_at_work() -> None:
 def test_devices_that_idle_beside_one_that_hangs_were_idle() -> None:
     """Until the run is cancelled: the hanging case gives no result, and is at work all the same."""
     fold = Fold()
-
-    def tell(t: float, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
-
-    for worker in ("a", "b"):
-        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
-        tell(0, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
+    tell = telling(fold)
+    two_at_work(tell)
     tell(10, "measurement", measurement={})
     tell(10, "case_finished", case_id="a", worker="a", devices=["GPU-a"], attempt=1)
     tell(100, "worker_exited", worker="b", reason="cancelled")
@@ -327,10 +336,7 @@ def test_devices_that_idle_beside_one_that_hangs_were_idle() -> None:
 
 def test_a_device_whose_worker_gets_nothing_to_do_was_idle() -> None:
     fold = Fold()
-
-    def tell(t: float, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
-
+    tell = telling(fold)
     for worker in ("a", "b"):
         tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
     tell(0, "phase", case_id="c", worker="a", backend="b", phase="measure")
@@ -358,7 +364,7 @@ def test_an_event_without_a_monotonic_time_among_others_is_no_time_that_passed()
     fold = Fold()
 
     def tell(t: float, mono: float | None, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": 1.7e9 + t, "mono": mono, "type": kind, **fields}) + "\n").encode())
+        fold.feed("h", event(kind, 1.7e9 + t, mono=mono, **fields))
 
     tell(0, 50, "agent_started")
     tell(0, 50, "worker_ready", worker="a", devices=["GPU-1"], payload="p", import_s=1.0)
@@ -373,7 +379,7 @@ def test_neither_a_night_without_an_agent_nor_a_clock_that_is_set_changes_the_sh
     fold = Fold()
 
     def tell(t: float, mono: float, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": t, "mono": mono, "type": kind, **fields}) + "\n").encode())
+        fold.feed("h", event(kind, t, mono=mono, **fields))
 
     def work(t: float, mono: float, worker: str) -> None:
         tell(t, mono, "agent_started", boot_id=worker)
@@ -391,13 +397,8 @@ def test_neither_a_night_without_an_agent_nor_a_clock_that_is_set_changes_the_sh
 
 def test_work_of_an_agent_that_was_killed_counts_as_far_as_it_is_known() -> None:
     fold = Fold()
-
-    def tell(t: float, kind: str, **fields: object) -> None:
-        fold.feed("h", (json.dumps({"t": t, "mono": t, "type": kind, **fields}) + "\n").encode())
-
-    for worker in ("a", "b"):
-        tell(0, "worker_ready", worker=worker, devices=[f"GPU-{worker}"], payload="p", import_s=1.0)
-        tell(0, "phase", case_id=worker, worker=worker, backend="b", phase="measure")
+    tell = telling(fold)
+    two_at_work(tell)
     tell(8, "case_finished", case_id="a", worker="a", devices=["GPU-a"], attempt=1)
     tell(10, "problem", message="the last that was heard of it")
     fold.agent_gone("h", "dead")
