@@ -26,9 +26,10 @@ LARGE = 4096
 LEAST_BYTES = 1 << 28
 """Less than this fits the caches at least in part."""
 RUNS_LOOKED_AT = 50
-RUNS_READ = 5
+MEASUREMENTS_READ = 2500
 """A report must stay quick in an archive of thousands of runs: that many of the newest earlier ones are looked at, and of
-those that used a device in question so many are read."""
+those that used a device in question one after the other is read until it was so many measurements, about half a second.
+Small runs, of which a session makes many, thus do not hide the one that measured the ceilings."""
 MEMORY = "memory"
 _SAME = {"fp16": "bf16"}
 
@@ -112,18 +113,18 @@ def earlier(archive: Archive, run: RunFolder, measurements: Iterable[Measurement
     candidates = (folder for folder in archive.runs() if folder.is_committed and folder.run_id < run.run_id)
     read = 0
     for folder in islice(candidates, RUNS_LOOKED_AT):
-        if not missing or read == RUNS_READ:
+        if not missing or read >= MEASUREMENTS_READ:
             break
         try:
             hosts = read_outline(folder.run_json).hosts.values()
             if not {device.uuid for host in hosts for device in host.devices} & {uuid for uuid, _ in missing}:
                 continue
-            read += 1
             archive.bring(folder)
-            known = measured(read_results(folder))
+            results = tuple(read_results(folder))
         except (ArchiveError, OSError):
             continue  # a run that is damaged, gone or elsewhere is no reason against a report of this one
-        found |= {key: ceiling for key, ceiling in known.items() if key in missing}
+        read += len(results)
+        found |= {key: ceiling for key, ceiling in measured(results).items() if key in missing}
         missing -= set(found)
     return found
 

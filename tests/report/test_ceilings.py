@@ -137,3 +137,18 @@ def test_failing_its_own_a_run_takes_those_of_the_newest_earlier_run(archive, do
     assert (share.fraction, share.bound) == (pytest.approx(0.5), "memory")
     assert {c.by.run_id for c in share.ceilings} == {"20250102T000000Z-bbbbbb"}
     assert "2800 GB/s (copy torch, 1 GiB, run 20250102T000000Z-bbbbbb)" in to_text(render(report), 160)
+
+
+def test_many_small_runs_do_not_hide_the_one_that_measured_the_ceilings(
+    archive, document, gemm, ceilings, monkeypatch
+):
+    small = gemm("c1", "torch", 9.0, 45.0, 1400.0)
+    commit(archive, document, "20250101T000000Z-aaaaaa", ceilings())
+    for minute in range(20):
+        commit(archive, document, f"20250102T00{minute:02}00Z-bbbbbb", [small])
+    run = commit(archive, document, "20250104T000000Z-dddddd", [small])
+    assert "fp8 ceiling of blackwell:0: 1500 TFLOP/s (gemm_fp8 cublas" in to_text(
+        render(build(archive, run)), 160
+    )
+    monkeypatch.setattr("orchestrator.report.ceilings.MEASUREMENTS_READ", 20)
+    assert "ceiling" not in to_text(render(build(archive, run)), 160)
