@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator import archive as storage
 from orchestrator.errors import UsageError
 from orchestrator.events import Fold
-from orchestrator.inventory import Inventory, load_inventory, select
+from orchestrator.inventory import Inventory, load_inventory, nodes_of, select
 from orchestrator.model import Measurement
 from orchestrator.plan import Plan, make_plan
 from orchestrator.rendering import Catalogue
@@ -112,7 +112,7 @@ def plan(
     only: str | Sequence[str] = (),
 ) -> Plan:
     """What `sweep` comes to on the hosts named, tagged, or else asked for by the sweep. Connects to nothing."""
-    chosen = select(inventory, names=_several(hosts), tags=_several(tags), wanted=sweep.hosts)
+    chosen = nodes_of(select(inventory, names=_several(hosts), tags=_several(tags), wanted=sweep.hosts))
     return make_plan(sweep, chosen, _several(only), Catalogue.default(Path.cwd()))
 
 

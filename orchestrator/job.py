@@ -42,11 +42,13 @@ def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
     """The job of one host. Its environment holds plain values only; what comes from the controller's environment
     (`inventory.resolve_environment`) travels apart and is never stored.
 
-    Raises `UsageError` for a host whose launcher this version does not have."""
-    if host.launcher.kind != "ssh":
+    Raises `UsageError` for secrets that its launcher cannot bring to the agent."""
+    slurm = host.launcher.slurm
+    secret = [name for name, value in host.env.items() if not isinstance(value, str)]
+    if slurm is not None and secret:
         raise UsageError(
-            f"host {host.name!r}: the launcher {host.launcher.kind!r} is not available in this version; its login node "
-            "would be measured instead of the nodes of the job. Name a node that can be reached by SSH, without `launcher`"
+            f"host {host.name!r}: {', '.join(secret)} is `from_env`, and Slurm would write it to its own files with the job. "
+            "Export it in `activate`, from a file on the cluster that only you can read"
         )
     job: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
@@ -61,6 +63,7 @@ def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
         "replicate_models": plan.sweep.placement == "shard",
         "wait_for_devices": True,
         "jit_cache": host.jit_cache,
+        "launcher": None if slurm is None else {"slurm": list(slurm.options())},
         "payloads": {part.payload: _payload(plan, part) for part in plan.parts},
     }
     return Job(job, script_tree(plan))

@@ -16,9 +16,9 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import devices, gpu_health, software
+from . import devices, gpu_health, slurm, software
 from .channel import Channel, Context
 from .leases import LeaseError, Leases
 from .logind import kills_at_logout
@@ -49,6 +49,8 @@ def examine(channel: Channel, command: Mapping[str, Any], context: Context) -> N
             budget_s - 1.0,
         ),
     }
+    if isinstance(command.get("slurm"), list):
+        groups["slurm"] = lambda: _slurm([str(option) for option in command["slurm"]])
     known: "queue.Queue[Dict[str, Any]]" = queue.Queue()
     for name, collect in groups.items():
         threading.Thread(target=_collect, args=(name, collect, known), name=name, daemon=True).start()
@@ -88,6 +90,15 @@ def _answer_pings(channel: Channel, timeout_s: float) -> bool:
             channel.send({"type": "pong", "n": message.get("n"), "time": time.time()})
         enough = enough or message.get("type") == "enough"
     return enough
+
+
+def _slurm(asked: List[str]) -> Dict[str, Any]:
+    """{"version", "told": when and where such a job could begin, "error": why Slurm would not take it}"""
+    try:
+        version = slurm.version()
+        return {"version": version, "told": slurm.rehearse(asked), "error": None}
+    except slurm.SlurmError as error:
+        return {"version": None, "told": None, "error": str(error)}
 
 
 def _host() -> Dict[str, Any]:

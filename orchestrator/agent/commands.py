@@ -8,12 +8,13 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Mapping
 
-from . import devices, lock, procs
+from . import devices, lock, procs, slurm
 from .channel import Channel, Context
 from .coordination import may_steer, take_over
-from .follow import TakenOver, end_state, follow
+from .follow import TakenOver, follow
 from .journal import Journal, read_events
 from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, settle, start_agent
+from .liveness import Liveness, end_state
 from .paths import RunPaths, read_json
 from .places import claim, find
 from .standing import standing
@@ -105,17 +106,20 @@ def _taken_over(paths: RunPaths) -> Refusal:
 
 def _status(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
-    alive = lock.is_held(paths)
+    liveness = Liveness(paths)
+    alive = liveness.alive()
     offset = os.stat(paths.journal).st_size if os.path.exists(paths.journal) else 0
     state = "running" if alive else end_state(paths)
     answer = {"type": "status", "agent": alive, "state": state, "offset": offset, "pid": agent_pid(paths)}
-    channel.send({**answer, **standing(paths)})
+    channel.send({**answer, **standing(paths), "note": liveness.note or liveness.why})
 
 
 def _cancel(channel: Channel, command: Mapping[str, Any], context: Context) -> None:
     paths = _existing(command, context)
     request(paths, {"type": "cancel"})
     deadline = time.monotonic() + CANCEL_PATIENCE_S
+    if slurm.number_of(paths) is not None:
+        _await_slurm(paths, deadline)
     who = read_json(paths.identity)
     while lock.is_held(paths) and time.monotonic() < deadline and not procs.is_stopped(who):
         time.sleep(0.02)
@@ -129,6 +133,20 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Context) -> N
         os.close(fd)
     count = sum(event.get("type") == "measurement" for event in read_events(paths.journal))
     channel.send({"type": "cancelled", "measurements": count})
+
+
+def _await_slurm(paths: RunPaths, deadline: float) -> None:
+    """Wait until the agent of a job has ended, or end the job: at once where it has not begun."""
+    number = slurm.number_of(paths) or ""
+    try:
+        while end_state(paths) == "dead" and (job := slurm.look(number)).alive:
+            if job.waits or time.monotonic() >= deadline:
+                slurm.cancel(number)
+            if time.monotonic() >= deadline + CANCEL_PATIENCE_S:
+                raise Refusal("cancel", portable(paths.root), f"{job} and does not end", f"scancel {number}")
+            time.sleep(0.5)
+    except slurm.SlurmError as error:
+        raise Refusal("cancel", portable(paths.root), str(error), f"scancel {number}") from None
 
 
 def _put_down(paths: RunPaths) -> int:

@@ -13,9 +13,9 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Sequence
 
-from . import AGENT_VERSION, lock, orphans, procs
+from . import AGENT_VERSION, lock, orphans, procs, slurm
 from .devices import DeviceError, discover, masks
 from .history import History
 from .journal import Journal, JournalFull
@@ -77,13 +77,15 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
 def _work(
     paths: RunPaths, job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal, history: History
 ) -> None:
-    logout = kills_at_logout(user())
+    logout = None if _slurm_job(job) else kills_at_logout(user())
     if logout is not None:
         journal.append("problem", message=logout)
     devices, why_not = _devices(job, secrets, journal)
-    leases = Leases(
-        paths.workdir, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]}
-    )
+    if _slurm_job(job) and (few := _too_few_processors(devices)):
+        journal.append("problem", message=few)
+    # The slots of an allocation are its own; nodes that share a work folder do not share their processors.
+    slots = paths.root if _slurm_job(job) else paths.workdir
+    leases = Leases(slots, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]})
     selector = selectors.DefaultSelector()
     setup = RunSetup(paths, job, secrets, selector)
     supervisor = Supervisor(setup, journal, history, devices, leases, selector, why_not)
@@ -123,6 +125,17 @@ def _devices(
     return devices, "" if devices else "; ".join(["no device can be used", *problems])
 
 
+def _too_few_processors(devices: Sequence[Mapping[str, Any]]) -> str:
+    """Each worker launches its own kernels: without a processor of its own it also measures how long it waits for one."""
+    processors = len(os.sched_getaffinity(0))
+    if processors >= len(devices):
+        return ""
+    return (
+        f"this job has {processors} processor(s) for {len(devices)} devices, and what a worker does on the host "
+        "will be slow: ask for more with `cpus_per_task` in hosts.yaml"
+    )
+
+
 def _bury_predecessor(paths: RunPaths, before: Any, nonce: str) -> None:
     """End what a killed agent left running, and remove half-used working folders."""
     nonces = {nonce}
@@ -136,9 +149,14 @@ def _bury_predecessor(paths: RunPaths, before: Any, nonce: str) -> None:
     os.makedirs(paths.work, mode=0o700, exist_ok=True)
 
 
+def _slurm_job(job: Mapping[str, Any]) -> Dict[str, str]:
+    number = os.environ.get("SLURM_JOB_ID")
+    return {"slurm_job": number} if number and slurm.options(job) is not None else {}
+
+
 def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any], before: Any) -> None:
     """Say who we are, at which byte of this journal, and whether the host was restarted meanwhile."""
-    identity = {**procs.identity(), "nonce": job["nonce"], "run_id": job["run_id"]}
+    identity = {**procs.identity(), "nonce": job["nonce"], "run_id": job["run_id"], **_slurm_job(job)}
     write_json(paths.identity, identity)
     journal.append(
         "agent_started",
@@ -150,7 +168,12 @@ def _introduce(paths: RunPaths, journal: Journal, job: Mapping[str, Any], before
         offset=journal.size,
         **identity,
     )
-    if isinstance(before, dict) and before.get("boot_id") not in (None, identity["boot_id"]):
+    elsewhere = "slurm_job" in identity  # a job's node is another one each time
+    if (
+        isinstance(before, dict)
+        and before.get("boot_id") not in (None, identity["boot_id"])
+        and not elsewhere
+    ):
         journal.append(
             "problem", message="this host was restarted: what has no result yet is measured from here on"
         )

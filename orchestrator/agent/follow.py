@@ -6,13 +6,12 @@ import fcntl
 import os
 import select
 import time
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Mapping, Optional
 
-from . import lock
 from .channel import Channel
 from .coordination import may_steer
-from .journal import last_event, state_of
-from .launcher import enqueue, request
+from .launcher import enqueue, request, withdraw
+from .liveness import Liveness, ending
 from .paths import RunPaths
 from .watch import Watch
 
@@ -43,16 +42,22 @@ def follow(
     fcntl.flock(follower, fcntl.LOCK_SH)
     journal = _Tail(paths.journal, offset)
     watch = Watch(paths.journal)
+    liveness = Liveness(paths)
     alive_at = 0.0
+    told: Optional[str] = None
     try:
         while not channel.closed:
-            alive = lock.is_held(paths)  # looked at before the journal: what it wrote before it went is sent
+            alive = liveness.alive()  # looked at before the journal: what it wrote before it went is sent
+            if not alive:
+                journal.close()  # over a network file system what was written last is seen by who opens it anew
             now = time.monotonic()
-            if now >= alive_at:
+            if now >= alive_at or (alive and liveness.note != told):
                 if token is not None and not may_steer(paths, token):
                     raise TakenOver
                 behind = max(0, _size(paths.journal) - journal.offset)
-                channel.send({"type": "alive", "agent": alive, "time": time.time(), "behind": behind})
+                told = liveness.note
+                note = {"note": told} if told else {}
+                channel.send({"type": "alive", "agent": alive, "time": time.time(), "behind": behind, **note})
                 alive_at = now + ALIVE_EVERY_S
             sent = False
             while True:
@@ -64,7 +69,7 @@ def follow(
                     {"type": "events", "offset": journal.offset - len(data), "length": len(data)}, data
                 )
             if not alive:
-                channel.send({"type": "end", "offset": journal.offset, **ending(paths)})
+                channel.send({"type": "end", "offset": journal.offset, **ending(paths), **liveness.verdict()})
                 return
             if sent and not journal.ending:
                 time.sleep(GATHER_S)
@@ -88,6 +93,8 @@ def obey(paths: RunPaths, message: Mapping[str, Any]) -> None:
     kind = message.get("type")
     if kind == "cancel":
         request(paths, {"type": "cancel"})
+    elif kind == "withdraw":
+        withdraw(paths)
     elif kind == "release" and isinstance(message.get("case_ids"), list):
         request(
             paths,
@@ -97,23 +104,6 @@ def obey(paths: RunPaths, message: Mapping[str, Any]) -> None:
         # An `id` tells a case that is offered again from a message that is only said again.
         more = {name: message[name] for name in ("id", "device_model") if message.get(name) is not None}
         enqueue(paths, message["items"], bool(message.get("sealed")), **more)
-
-
-def end_state(paths: RunPaths) -> str:
-    """How a run without an agent stands. One that finished before it saw the newest batch is not over: `dead`."""
-    return str(ending(paths)["state"])
-
-
-def ending(paths: RunPaths) -> Dict[str, Any]:
-    """{"state"} as `end_state` has it; for one that finished also `sealed`, and `reason` if it had to give up."""
-    event = last_event(paths.journal)
-    state = state_of(event)
-    batches = paths.batches()
-    if state == "finished" and batches and batches[-1] > str(event.get("batch", "")):
-        state = "dead"
-    if state != "finished":
-        return {"state": state}
-    return {"state": state, "sealed": event.get("sealed") is not False, "reason": event.get("reason")}
 
 
 def _continues(path: str, offset: int, before: bytes) -> bool:
@@ -164,3 +154,4 @@ class _Tail:
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
+            self._fd = None

@@ -16,7 +16,8 @@ import stat
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set
 
-from . import lockfiles, procs
+from . import lockfiles, procs, slurm
+from .liveness import is_alive
 from .paths import RUN_ID, RunPaths, read_json
 from .places import run_of
 
@@ -126,6 +127,8 @@ def _state(paths: RunPaths, agent: Mapping[str, Any], quiet_s: float) -> str:
     ended = _last_word(paths.journal)
     if ended is not None:
         return ended
+    if slurm.number_of(paths) is not None and is_alive(paths):
+        return "running"
     if not agent:
         return "starting" if quiet_s < STARTING_S else "dead"
     return "elsewhere" if agent.get("boot_id") != procs.boot_id() and quiet_s < ELSEWHERE_S else "dead"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
-from . import lock
+from . import lock, slurm
 from .daemon import run_agent
+from .journal import Journal
+from .liveness import is_alive
 from .paths import RunPaths, add_numbered, checked_relative, read_json, sync_file, write_json
 from .spawning import run_forked
 from .wire import dump, native
@@ -70,6 +72,9 @@ def start_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool = False
     """(the agent's PID, whether it lived already). Raises LaunchError. `first`: see `run_agent`.
 
     Returns once the agent holds the run's lock. The secrets stay in memory."""
+    asked = slurm.options(read_json(paths.job) or {})
+    if asked is not None:
+        return _start_by_slurm(paths, asked, first)
     if not lock.is_held(paths):
         answer = _spawn(paths, secrets, first)
         if answer not in ("ok", "already"):
@@ -77,6 +82,38 @@ def start_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool = False
         if answer == "ok":
             return agent_pid(paths), False
     return agent_pid(paths), True
+
+
+def _start_by_slurm(paths: RunPaths, asked: List[str], first: bool) -> Tuple[int, bool]:
+    """As `start_agent`, but for an agent that will live elsewhere: returns once Slurm has taken the job."""
+    if is_alive(paths):
+        return agent_pid(paths), True
+    settle(paths)  # the node reads it over the network
+    try:
+        slurm.submit(paths, asked, first)
+    except slurm.SlurmError as error:
+        raise LaunchError(str(error)) from None
+    return 0, False
+
+
+def withdraw(paths: RunPaths) -> None:
+    """Take back a job of Slurm that has not begun, since there is nothing left for it; one that has is left alone."""
+    number = slurm.number_of(paths)
+    held = lock.acquire(paths, wait_s=0.5)  # so that no agent begins meanwhile
+    if held is None:
+        return
+    try:
+        if number is None or os.path.exists(paths.journal) or not slurm.look(number).waits:
+            return
+        slurm.cancel(number)
+        journal = Journal(paths)
+        batch = max(paths.batches(), default="")
+        journal.append("agent_finished", state="finished", counts={}, batch=batch, sealed=True)
+        journal.close()
+    except slurm.SlurmError:
+        pass  # whoever asked sees that the job still waits, and asks again
+    finally:
+        os.close(held)
 
 
 def agent_pid(paths: RunPaths) -> int:

@@ -38,6 +38,9 @@ class RunPaths:
         self.work = os.path.join(self.root, "work")
         self.collected = os.path.join(self.root, "collected")
         self.logs = os.path.join(self.root, "logs")
+        self.slurm = os.path.join(self.root, "slurm.json")
+        self.slurm_script = os.path.join(self.root, "slurm.sh")
+        self.code = os.path.join(self.root, "agent")
 
     def make(self) -> None:
         """Create the run's folders (0700)."""

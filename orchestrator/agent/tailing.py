@@ -7,8 +7,8 @@ import select
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
-from . import lock
 from .channel import Channel
+from .liveness import Liveness
 from .paths import RunPaths
 
 LOOK_EVERY_S = 0.5
@@ -28,9 +28,10 @@ def stream_logs(channel: Channel, paths: RunPaths, command: Mapping[str, Any]) -
     logs: Dict[str, Log] = {}
     tail: Optional[int] = None if command.get("tail") is None else max(0, int(command["tail"]))
     alive_at = 0.0
+    liveness = Liveness(paths)
     try:
         while not channel.closed:
-            alive = lock.is_held(paths)  # looked at before the logs: what was printed before its end is sent
+            alive = liveness.alive()  # looked at before the logs: what was printed before its end is sent
             for name in _names(paths.logs):
                 if only in (None, name) and name not in logs:
                     logs[name] = Log(paths.log(name), tail)

@@ -66,6 +66,9 @@ def _print_hosts(reports: Mapping[str, HostReport]) -> None:
     for name, found in reports.items():
         spec = found.spec
         devices = ", ".join(f"{count} × {model}" for model, count in found.device_models().items())
+        if spec.launcher.slurm is not None:  # what was asked is the login node
+            nodes = spec.launcher.slurm.nodes
+            devices = f"those of {nodes} jobs of Slurm" if nodes > 1 else "those of a job of Slurm"
         libraries = ", ".join(f"{module} {version}" for module, version in found.modules.items() if version)
         row = (
             Text(name, style="bold"),

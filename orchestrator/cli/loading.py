@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import FileError
-from orchestrator.inventory import HostSpec, Inventory, load_inventory, select
+from orchestrator.inventory import HostSpec, Inventory, load_inventory, nodes_of, select
 from orchestrator.sweep import Sweep, load_sweep
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def load_plan(
     `tell_hosts` is told the hosts as soon as they are known: before what is needed for a plan is even loaded."""
     sweep = _sweep(sweep_path, sets, warn)
     inventory = load_hosts(hosts_file)
-    chosen = select(inventory, names=tuple(hosts or ()), tags=tuple(tags or ()), wanted=sweep.hosts)
+    chosen = nodes_of(select(inventory, names=tuple(hosts or ()), tags=tuple(tags or ()), wanted=sweep.hosts))
     if tell_hosts is not None:
         tell_hosts(chosen)
     from orchestrator.plan import make_plan

@@ -28,7 +28,7 @@ _RESERVE_S = 1.0
 
 AFTER_LOGIN = ("python", "round trip", "clock", "shell", "logout", "load", "workdir", "space", "tmp")
 GROUPS: Mapping[str, Sequence[str]] = {
-    "host": ("shell", "logout", "load"), "workdir": ("workdir", "space"), "tmp": ("tmp",), "gpus": gpus.NAMES, "software": libraries.NAMES,
+    "host": ("shell", "logout", "load"), "slurm": ("slurm",), "workdir": ("workdir", "space"), "tmp": ("tmp",), "gpus": gpus.NAMES, "software": libraries.NAMES,
 }  # fmt: skip
 """The checks that each group of the host's facts answers."""
 _ALOUD = {
@@ -36,7 +36,7 @@ _ALOUD = {
     "payload python": "does starting it, or `activate:`, hang",
 }  # fmt: skip
 ORDER = (
-    *reach.STEPS, "env", "python", "round trip", "clock", "shell", "logout", "load", "workdir", "space", "tmp",
+    *reach.STEPS, "env", "python", "round trip", "clock", "shell", "logout", "load", "slurm", "workdir", "space", "tmp",
     *gpus.NAMES, *libraries.NAMES,
 )  # fmt: skip
 
@@ -158,6 +158,7 @@ class _Examination:
         return {
             "name": "doctor", "python": self.spec.python, "activate": self.spec.activate, "devices": self.spec.devices,
             "env": plain, "distributions": list(libraries.DISTRIBUTIONS), "budget_s": max(1.0, left - _RESERVE_S),
+            "slurm": None if self.spec.launcher.slurm is None else list(self.spec.launcher.slurm.options()),
         }  # fmt: skip
 
     def _listen(self, exchange: Exchange, hello: Hello) -> None:
@@ -180,7 +181,11 @@ class _Examination:
             return
         facts = _inert(facts)
         try:
-            if group == "host":
+            if self.spec.launcher.slurm is not None and group in ("host", "gpus"):
+                self._say(self._of_login_node(group, facts, exchange))
+            elif group == "slurm":
+                self._say(host.judge_slurm(facts))
+            elif group == "host":
                 self._say(host.judge_host(facts, exchange.noise))
             elif group == "workdir":
                 self._say(host.judge_workdir(facts))
@@ -195,6 +200,19 @@ class _Examination:
                 self._say_software()
         except Exception as broken:  # noqa: BLE001 - a host is outside: what it says may be anything
             self._say(_nonsense(names, broken))
+
+    def _of_login_node(self, group: str, facts: Mapping[str, Any], exchange: Exchange) -> list[Check]:
+        """What is measured is elsewhere: of where we are only the shell matters."""
+        judged = host.judge_host(facts, exchange.noise) if group == "host" else []
+        shell = [check for check in judged if check.name == "shell"]
+        others = [name for name in GROUPS[group] if name != "shell"]
+        return [
+            *shell,
+            *(
+                skipped(name, "this is the login node; the nodes of a job are not known before")
+                for name in others
+            ),
+        ]
 
     def _say_software(self) -> None:
         """The fit of the software depends on the GPUs: judged again when these are known."""

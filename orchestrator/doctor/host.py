@@ -40,6 +40,14 @@ def judge_host(facts: Mapping[str, Any], noise: tuple[int, str]) -> list[Check]:
     return checks
 
 
+def judge_slurm(facts: Mapping[str, Any]) -> list[Check]:
+    """Whether Slurm would take a job such as hosts.yaml asks for."""
+    if facts.get("error"):
+        fix = "correct `launcher: {slurm: …}` in hosts.yaml, or log in to a node that has Slurm's programs"
+        return [failed("slurm", str(facts["error"]), fix, blocking=True)]
+    return [ok("slurm", f"{facts.get('version')}; {facts.get('told')}")]
+
+
 def judge_workdir(facts: Mapping[str, Any]) -> list[Check]:
     """Whether the work folder can be written and what lies in it be run, and how much room it has."""
     path = facts["path"]

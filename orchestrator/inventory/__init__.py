@@ -5,7 +5,7 @@ from __future__ import annotations
 from .environment import HostEnvironment, resolve_environment
 from .hosts import CpuSlots, FromEnvironment, HostSpec, Launcher, SlurmSpec
 from .loading import Inventory, load_inventory
-from .selection import HostFilter, select
+from .selection import HostFilter, nodes_of, select
 
 __all__ = [
     "CpuSlots",
@@ -17,6 +17,7 @@ __all__ = [
     "Launcher",
     "SlurmSpec",
     "load_inventory",
+    "nodes_of",
     "resolve_environment",
     "select",
 ]

@@ -45,7 +45,8 @@ class SlurmSpec(_Spec):
     account: str | None = None
     qos: str | None = None
     constraint: str | None = None
-    nodes: int = Field(default=1, ge=1)
+    nodes: int = Field(default=1, ge=1, le=64)
+    """The entry stands for so many hosts (`HostSpec.nodes`), each with a job of one node."""
     gpus_per_node: int | None = Field(default=None, ge=0)
     cpus_per_task: int | None = Field(default=None, ge=1)
     mem: str | None = None
@@ -53,9 +54,17 @@ class SlurmSpec(_Spec):
     args: Strings = ()
     """Further options of sbatch, one argument each, as they are."""
 
-    @field_validator("time", mode="before")
+    def options(self) -> tuple[str, ...]:
+        """The options of sbatch for one node."""
+        asked = {
+            "partition": self.partition, "account": self.account, "qos": self.qos, "constraint": self.constraint,
+            "gpus-per-node": self.gpus_per_node, "cpus-per-task": self.cpus_per_task, "mem": self.mem, "time": self.time,
+        }  # fmt: skip
+        return (*(f"--{name}={value}" for name, value in asked.items() if value is not None), *self.args)
+
+    @field_validator("time", "mem", mode="before")
     @classmethod
-    def _minutes_may_be_a_number(cls, value: Any) -> Any:
+    def _minutes_and_megabytes_may_be_numbers(cls, value: Any) -> Any:
         return str(value) if type(value) is int else value
 
 
@@ -103,6 +112,18 @@ class HostSpec(_Spec):
     """Where compilers of payloads keep what they make: with the user's other programs, or apart for each worker."""
     agent_python: NonEmpty | None = None
     embedded: bool = False
+
+    def nodes(self) -> tuple[HostSpec, ...]:
+        """The hosts of a run that the entry stands for: itself, or NAME-1, NAME-2, … where Slurm is asked for several
+        nodes; each then has an agent, a journal and a job of its own."""
+        slurm = self.launcher.slurm
+        if slurm is None or slurm.nodes == 1:
+            return (self,)
+        alone = Launcher(slurm=slurm.model_copy(update={"nodes": 1}))
+        return tuple(
+            self.model_copy(update={"name": f"{self.name}-{number}", "launcher": alone})
+            for number in range(1, slurm.nodes + 1)
+        )
 
     @field_validator("tags", mode="before")
     @classmethod

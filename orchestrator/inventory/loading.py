@@ -57,6 +57,12 @@ def load_inventory(path: Path | str) -> Inventory:
         except ValidationError as exc:
             found = yamlfile.faults_of(exc, HostSpec, merged)
             faults += [_placed(fault, name, entry) for fault in found]
+    for spec in hosts.values():
+        faults += [
+            Fault(f"host {node.name!r}: a node of {spec.name!r} has that name in a run", ("hosts", node.name))
+            for node in spec.nodes()
+            if node is not spec and node.name in hosts
+        ]
     if faults:
         raise document.errors(faults)
     return Inventory(path, MappingProxyType(hosts), tuple(document.warnings(below=("env", "tags"))))

@@ -71,6 +71,11 @@ def select(
     return hosts
 
 
+def nodes_of(hosts: Sequence[HostSpec]) -> tuple[HostSpec, ...]:
+    """The hosts of a run: `HostSpec.nodes` of each."""
+    return tuple(node for host in hosts for node in host.nodes())
+
+
 def _refusal(chosen: HostFilter, message: str) -> UsageError:
     if chosen.path is None:
         return UsageError(message)

@@ -64,11 +64,12 @@ class Events:
 @dataclass(frozen=True)
 class Alive:
     """A sign of life; `agent` tells whether the agent lives, `time` is the host's UTC clock, `behind` how many bytes of
-    the journal were not sent yet."""
+    the journal were not sent yet, `note` what the agent's own start waits for."""
 
     agent: bool
     time: float
     behind: Size = 0
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,17 +81,20 @@ class OtherJournal:
 class End:
     """The agent is gone, and the journal was sent up to `offset`; `dead` when it vanished without saying so.
 
-    Of one that finished: `sealed` is false when more cases were to come, `reason` says why it could do no more."""
+    Of one that finished: `sealed` is false when more cases were to come, `reason` says why it could do no more. Of one that
+    vanished: `why`, where that is known, and whether it is any use to start it `again`."""
 
     state: Literal["finished", "cancelled", "dead"]
     offset: Size
     sealed: bool = True
     reason: str | None = None
+    why: str | None = None
+    again: bool = True
 
 
 @dataclass(frozen=True)
 class RunStatus:
-    """Where a run stands on a host: results by status, and who holds the devices that it waits for."""
+    """Where a run stands on a host: results by status, who holds the devices that it waits for, and what its agent waits for."""
 
     agent: bool
     state: str
@@ -98,6 +102,7 @@ class RunStatus:
     pid: int | None = None
     counts: dict[str, int] = field(default_factory=dict)
     waiting: dict[str, Any] = field(default_factory=dict)
+    note: str | None = None
 
 
 @dataclass(frozen=True)

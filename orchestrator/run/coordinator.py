@@ -19,7 +19,8 @@ from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
 from orchestrator.run.arenas import limit_arenas
-from orchestrator.run.hostrun import HostRun, HostTask
+from orchestrator.run.hostrun import HostRun
+from orchestrator.run.hosttask import HostTask
 from orchestrator.run.interrupts import Interrupts
 from orchestrator.run.news import Changed, Chunk, HostPhase, News, joined
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
@@ -151,8 +152,12 @@ class Coordinator:
                 first_hand_at = float("inf")
                 for name in (name for name, host in self._hosts.items() if not host.task.begun):
                     self._dealing.dealer.late(name)
+            pending = [name for name, host in self._hosts.items() if host.pending]
+            if self._dealing is not None:
+                for name in pending:
+                    self._dealing.dealer.late(name)
             self._deal()
-            if first_hand_at == float("inf"):
+            if pending or first_hand_at == float("inf"):
                 self._leave_who_never_came()
             self._tell()
             self._observer.tick(self.fold, self.expected())
@@ -162,10 +167,13 @@ class Coordinator:
                 return Ending.DETACHED
 
     def _leave_who_never_came(self) -> None:
-        """Once all is measured, a host that is late and has not said a word yet is not waited for."""
+        """Once all is measured, a host that is late and has not said a word yet, or whose agent has not begun, is not
+        waited for."""
         if self._dealing is None or not self._dealing.dealer.complete:
             return
         for name, host in self._hosts.items():
+            if host.pending:
+                host.withdraw()
             known = host.launched or host.task.begun or self._run.journal_size(name)
             if not (known or self.views[name].phase.final):
                 self._left.add(name)

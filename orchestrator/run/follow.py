@@ -16,7 +16,8 @@ from orchestrator.run import record
 from orchestrator.run.coordinator import Coordinator, Ending
 from orchestrator.run.ending import Outcome, conclude, outcome
 from orchestrator.run.homecoming import bring_collected, collects
-from orchestrator.run.hostrun import BEFORE_BYTES, HostTask
+from orchestrator.run.hostrun import BEFORE_BYTES
+from orchestrator.run.hosttask import HostTask
 from orchestrator.run.launchfile import Launch
 from orchestrator.run.news import HostPhase
 from orchestrator.run.observer import HostView, Observer

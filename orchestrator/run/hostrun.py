@@ -13,7 +13,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,7 @@ from orchestrator.launch.dialogue import (
     Session,
 )
 from orchestrator.run.controls import Controls
+from orchestrator.run.hosttask import HostTask
 from orchestrator.run.news import Changed, Chunk, Current, HostPhase, News
 from orchestrator.transport.base import Transport
 
@@ -41,6 +41,7 @@ RELAUNCHES = 3
 """How often an agent that vanished (killed, host restarted) is started again before the host counts as lost."""
 MISFORTUNES = 5
 """How often in a row a host that has its part of the run may refuse us before it counts as unusable."""
+WITHDRAW_EVERY_S = 5.0
 NO_SUCH_RUN = "find the run"
 FINAL_STEPS = ("coordinate", NO_SUCH_RUN)
 """Steps whose refusal no second try changes."""
@@ -56,31 +57,6 @@ def is_never_started(error: HostError, begun: bool) -> bool:
 def never_started(host: str, run_id: str) -> str:
     """That in words."""
     return f"{host}: the run was never started there; start it with: farbench resume {run_id}"
-
-
-@dataclass(frozen=True)
-class HostTask:
-    """Everything needed to start (or only to follow) a host's part of a run.
-
-    `items` gives the cases to launch with, at the moment of the launch. `offset` bytes of its journal are here, the last
-    of them `before`; the journal that the host has now begins at byte `base` of our copy. `begun`: the host may have its
-    part already; `first`: it was never asked to take it. `eager`: a host that cannot be reached at first is not waited for. `at_end` is done on the host's link once its agent has ended, before that is told; it is given how to say what it does, and returns problems to tell of."""
-
-    spec: HostSpec
-    run_id: str
-    job: Mapping[str, Any]
-    tree: Mapping[str, bytes]
-    items: Callable[[], Sequence[Mapping[str, Any]]]
-    sealed: bool = True
-    secrets: Mapping[str, str] = field(default_factory=dict)
-    offset: int = 0
-    before: bytes = b""
-    base: int = 0
-    begun: bool = False
-    first: bool = False
-    follow_only: bool = False
-    eager: bool = False
-    at_end: Callable[[Dialogue, Callable[[str], None]], Sequence[str]] | None = None
 
 
 class HostRun:
@@ -120,6 +96,8 @@ class HostRun:
         self._heard_once = False
         self._relaunches = 0
         self._misfortunes = 0
+        self._pending = False
+        self._withdrawn_at = float("-inf")
         self._last_word = clock()
         self._thread = threading.Thread(target=self._run, name=f"host-{task.spec.name}", daemon=True)
 
@@ -137,6 +115,11 @@ class HostRun:
     def has_unconfirmed(self) -> bool:
         """Whether it has been given cases that it has not journalled yet."""
         return self._controls.unconfirmed
+
+    @property
+    def pending(self) -> bool:
+        """Whether its agent has not begun yet, as it waits for something (a job of Slurm)."""
+        return self._pending
 
     @property
     def alive(self) -> bool:
@@ -162,6 +145,12 @@ class HostRun:
     def control(self, message: Mapping[str, Any]) -> None:
         """Tell the agent something (enqueue, release); see `Controls`."""
         self._controls.say(message)
+
+    def withdraw(self) -> None:
+        """Tell a host that waits to begin that there is nothing left to do; said again as long as it still waits."""
+        if self._clock() - self._withdrawn_at >= WITHDRAW_EVERY_S:
+            self._withdrawn_at = self._clock()
+            self._controls.say({"type": "withdraw"})
 
     def confirm(self, message_id: str) -> None:
         """The agent has journalled what came with this id."""
@@ -278,8 +267,10 @@ class HostRun:
                 self._session = Session(self._session.token)
                 if self._current_at is None:
                     self._current_at = self._offset + message.behind
-                self._say(HostPhase.RUNNING)
+                self._pending = bool(message.note) and not self._offset
+                self._say(HostPhase.RUNNING, message.note)
             case Events():
+                self._pending = False
                 self._outbox.put(Chunk(self.name, self._base + message.offset, message.data))
                 self._offset = self._base + message.offset + len(message.data)
                 self._before = (self._before + message.data[-BEFORE_BYTES:])[-BEFORE_BYTES:]
@@ -313,10 +304,9 @@ class HostRun:
             phase = HostPhase.UNUSABLE if end.reason else HostPhase.OK
             self._say(phase, "\n".join(told) or None, ended=end.state)
             return True
-        vanished = (
-            "the agent is gone" if end.state == "dead" else "the agent ended, as nobody dealt cases to it"
-        )
-        if self._launch_again(f"{vanished}; starting it again"):
+        gone = f"the agent is gone ({end.why})" if end.why else "the agent is gone"
+        vanished = gone if end.state == "dead" else "the agent ended, as nobody dealt cases to it"
+        if end.again and self._launch_again(f"{vanished}; starting it again"):
             return False
         detail = f"{self.name}: {vanished}, and cases are left; `farbench resume` starts it again"
         self._say(HostPhase.LOST, detail, ended=end.state)

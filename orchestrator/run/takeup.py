@@ -149,7 +149,7 @@ def ask_hosts(folder: RunFolder, open_transport: Callable[[HostSpec], Transport]
             agent=answer.state,
             counts=answer.counts,
             not_home=max(0, more),
-            waiting=waiting_for(answer.waiting),
+            waiting=answer.note or waiting_for(answer.waiting),
         )
 
     return each_host(launch.hosts, ask)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from orchestrator.inventory import Launcher
+
 START_TIMEOUT_S = 30
 SSHD = (
     shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") or "/usr/sbin/sshd"
@@ -43,6 +45,7 @@ class Spec:
     agent_python: str | None = None
     env: Mapping[str, Any] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
+    launcher: Launcher = field(default_factory=Launcher)
 
 
 class Sshd:

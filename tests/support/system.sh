@@ -3,7 +3,8 @@
 # program:package
 set -eu
 wanted="sshd:openssh-server ssh:openssh-client ssh-keygen:openssh-client ssh-agent:openssh-client ps:procps
-    dropbear:dropbear-bin busybox:busybox fish:fish tcsh:tcsh zsh:zsh cc:gcc chromium:chromium chromedriver:chromium-driver"
+    dropbear:dropbear-bin busybox:busybox fish:fish tcsh:tcsh zsh:zsh cc:gcc chromium:chromium chromedriver:chromium-driver
+    slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client"
 missing=""
 PATH="$PATH:/usr/sbin:/sbin"
 for pair in $wanted; do

@@ -16,6 +16,7 @@ from orchestrator.inventory import (
     HostSpec,
     Inventory,
     load_inventory,
+    nodes_of,
     resolve_environment,
     select,
 )
@@ -94,6 +95,25 @@ def test_null_takes_a_default_back_and_one_tag_needs_no_list(load: Load) -> None
     assert host.launcher.slurm.time == "01:00:00"
 
 
+def test_an_entry_for_several_nodes_stands_for_as_many_hosts_of_a_run(load: Load) -> None:
+    inventory = load(FULL)
+    hosts = nodes_of(tuple(inventory.hosts.values()))
+    assert [host.name for host in hosts] == [
+        "local", "blackwell", "cluster-1", "cluster-2", "cluster-3", "cluster-4",
+    ]  # fmt: skip
+    assert {host.launcher.slurm.nodes for host in hosts[2:] if host.launcher.slurm} == {1}
+    assert hosts[2].launcher.slurm is not None
+    assert hosts[2].launcher.slurm.options() == ("--partition=gpu", "--gpus-per-node=8", "--time=01:00:00")
+
+
+def test_further_options_of_sbatch_go_as_they_are(load: Load) -> None:
+    (host,) = load(
+        "hosts: {c: {address: x, launcher: {slurm: {time: 30, mem: 0, args: ['--reservation=a b', --exclusive]}}}}"
+    ).hosts.values()
+    assert host.launcher.slurm is not None
+    assert host.launcher.slurm.options() == ("--mem=0", "--time=30", "--reservation=a b", "--exclusive")
+
+
 def test_the_embedded_host_runs_under_the_controllers_python(load: Load) -> None:
     host = load(FULL).hosts["local"]
     assert host.python == sys.executable
@@ -141,6 +161,11 @@ def test_anchors_and_dos_line_ends(tmp_path: Path) -> None:
         ("hosts:\n  a:\n    address: x\n    env: {A: {from: X}}", 4, "unknown key 'from' in env.A"),
         ("hosts:\n  a:\n    address: x\n    launcher: pbs", 4, "launcher: is `ssh` or {slurm: {…}}"),
         ("hosts:\n  a:\n    address: x\n    launcher: {slurm: {node: 2}}", 4, "did you mean 'nodes'?"),
+        (
+            "hosts:\n  a: {address: x, launcher: {slurm: {nodes: 2}}}\n  a-2: {address: y}",
+            3,
+            "host 'a-2': a node of 'a' has that name in a run",
+        ),
         ("hosts:\n  'a b': {address: x}", 2, "'a b' is no name for a host"),
         ("hosts:\n  ../x: {address: x}", 2, "'../x' is no name for a host"),
         ("hosts:\n  all: {address: x}", 2, "'all' is no name for a host"),

@@ -1,0 +1,63 @@
+"""A cluster, and a desk from which its login node is reached."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.host.conftest import fake_nvml_library
+from tests.faults.conftest import desk
+from tests.faults.test_gpus import Rack
+from tests.support.slurm import Cluster
+from tests.support.sshd import Sshd
+
+__all__ = ["desk", "fake_nvml_library"]
+
+
+@pytest.fixture(scope="session")
+def running_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("slurm") / "cluster")
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def cluster(running_cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster without a job."""
+    yield running_cluster
+    running_cluster.clear()
+
+
+@pytest.fixture
+def login(make_sshd: Callable[..., Sshd], cluster: Cluster, tmp_path: Path) -> Sshd:
+    """The cluster's login node."""
+    known = " ".join(f'{name}="{value}"' for name, value in cluster.environment.items())
+    return make_sshd(SetEnv=f'HOME="{tmp_path}/outer_home" {known}')
+
+
+@pytest.fixture
+def rack(
+    fake_nvml_library: Path,
+    make_sshd: Callable[..., Sshd],
+    tmp_path: Path,
+) -> Rack:
+    return Rack(fake_nvml_library, make_sshd, tmp_path)
+
+
+@pytest.fixture
+def host_without_slurm(make_sshd: Callable[..., Sshd], tmp_path: Path) -> Sshd:
+    """A host on which nobody finds Slurm's programs, as they are on another one's path only."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name in ("python3", "sh", "id", "env"):
+        (folder / name).symlink_to(shutil.which(name) or name)
+    return make_sshd(shell="/bin/sh", SetEnv=f'HOME="{tmp_path}/outer_home" PATH="{folder}"')
+
+
+def slurm(**asked: object) -> dict[str, object]:
+    """The `launcher` of an entry of hosts.yaml."""
+    return {"slurm": {"partition": "main", **asked}}
