@@ -63,9 +63,10 @@ def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
         "replicate_models": plan.sweep.placement == "shard",
         "wait_for_devices": True,
         "jit_cache": host.jit_cache,
-        "launcher": None if slurm is None else {"slurm": list(slurm.options())},
         "payloads": {part.payload: _payload(plan, part) for part in plan.parts},
     }
+    if slurm is not None:
+        job["launcher"] = {"slurm": list(slurm.options())}
     return Job(job, script_tree(plan))
 
 

@@ -161,7 +161,14 @@ def _template(sweep: Sweep, part: Part, catalogue: Catalogue) -> Template:
     except FileError:
         raise
     except UsageError as exc:
-        raise FileError(str(exc), path=sweep.path, line=part.lines["payload"]) from None
+        beside = sweep.path.absolute().parent
+        there = part.payload in Catalogue([beside / "payloads"]).names()
+        hint = (
+            f". One lies beside the sweep, in {beside / 'payloads'}: run farbench in {beside}"
+            if there
+            else ""
+        )
+        raise FileError(f"{exc}{hint}", path=sweep.path, line=part.lines["payload"]) from None
 
 
 def _faults(part: Part, header: Header) -> Faults:

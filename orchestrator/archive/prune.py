@@ -14,6 +14,10 @@ from orchestrator.archive.document import RunDocument, read_outline
 from orchestrator.archive.paths import RunFolder
 from orchestrator.archive.store import Archive
 from orchestrator.errors import ArchiveError, UsageError
+from orchestrator.yamlfile import suggestion
+
+STATES = ("finished", "cancelled", "lost")
+"""How a complete run has ended."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,15 @@ class Choice:
 def choose(archive: Archive, rules: Rules, now: datetime) -> Choice:
     """What `rules` would remove. Open runs stay, whatever the rules say; so do tagged ones unless `tagged_too`.
 
-    Raises `UsageError` when there is no rule, `ArchiveError` for a run that is named and does not exist."""
+    Raises `UsageError` when there is no rule or a state is none of a complete run, `ArchiveError` for a run that is named and does not exist."""
     if not rules.are_given:
         raise UsageError("say which runs: --older-than, --keep, --state, or the runs themselves")
+    for state in rules.states:
+        if state not in STATES:
+            raise UsageError(
+                f"--state {state}: a complete run is never that{suggestion(state, STATES)}; "
+                f"there are: {', '.join(STATES)} (open runs are never removed)"
+            )
     named = {archive.find(name).run_id for name in rules.runs}
     candidates, spared = [], []
     committed = 0

@@ -140,7 +140,7 @@ def plan(
 ) -> None:
     """Show every case with its typed values, the backends, and where it would run. Connects to nothing.
 
-    Example: `farbench plan examples/fp4-gemm-glm5.yaml --set 'm=[16]'`
+    Example: `farbench plan examples/demo.yaml --set 'm=[16]'`
     """
     from orchestrator.cli.loading import load_plan
     from orchestrator.report import Grid

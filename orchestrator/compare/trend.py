@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import exp, log
@@ -61,18 +61,31 @@ def history(archive: Archive, case: str, *, backend: str | None = None) -> Histo
 
     Of each series the newest 400 runs. Raises `NothingToDo` when no run has a time of such a case.
     """
+    timed = read_cases(archive)
     found = {
         case_id
-        for case_id, label in read_cases(archive)
+        for case_id, label in timed
         if case in (case_id, label) or fnmatchcase(case_id, case) or fnmatchcase(label, case)
     }
     past = read_past(archive, case_ids=sorted(found), newest=NEWEST_RUNS)
     backends = sorted({time.subject.backend for time in past.times})
     chosen = [time for time in past.times if backend in (None, time.subject.backend)]
+    if not past.times:
+        raise NothingToDo(f"no run in {archive.name} has a time of a case {case!r}{_hint(timed, found)}")
     if not chosen:
-        known = f" with the backend {backend}; there are {', '.join(backends)}" if backends else ""
-        raise NothingToDo(f"no run in {archive.name} has a time of a case {case!r}{known}")
+        raise NothingToDo(
+            f"no run in {archive.name} has a time of a case {case!r} with the backend {backend}; "
+            f"there are {', '.join(backends)}"
+        )
     return History(series_of(chosen), past.warnings)
+
+
+def _hint(timed: Sequence[tuple[str, str]], found: Collection[str]) -> str:
+    if found:
+        return " that counts: what was measured of it is `invalid` (`farbench report RUN` says why)"
+    labels = list(dict.fromkeys(label for _, label in timed))
+    more = ", …" if len(labels) > 5 else ""
+    return f"; cases with times are {', '.join(map(repr, labels[:5]))}{more}" if labels else ""
 
 
 def series_of(times: Iterable[PastTime]) -> tuple[Series, ...]:

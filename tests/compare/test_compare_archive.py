@@ -225,7 +225,10 @@ def test_a_label_with_brackets_is_found_as_it_is(
 
 @pytest.mark.parametrize(
     ("case", "options", "message"),
-    [("nothing*", {}, "has a time of a case 'nothing\\*'"), ("c1", {"backend": "no"}, "there are torch")],
+    [
+        ("nothing*", {}, "has a time of a case 'nothing\\*'; cases with times are 'm=16 n=2048'$"),
+        ("c1", {"backend": "no"}, "there are torch"),
+    ],
 )
 def test_a_trend_of_nothing_is_refused(
     archive: Archive, add_runs: Callable[..., list[str]], case: str, options: dict[str, Any], message: str
@@ -243,6 +246,13 @@ def test_invalid_times_are_in_no_trend_and_no_noise(
         add_run(f"20250101T00000{number}Z-000001", [measured("c1", 900.0 if verdict else 100.0, **verdict)])
     (series,) = history(archive, "c1").series
     assert [point.median_us for point in series.points] == [100.0] * 4
+    add_run(
+        "20250102T000000Z-000001", [measured("c2", 900.0, label="bad", verdict="invalid", reasons=["noisy"])]
+    )
+    with pytest.raises(
+        NothingToDo, match="a time of a case 'bad' that counts: what was measured of it is `invalid`"
+    ):
+        history(archive, "bad")
 
 
 def test_the_history_keeps_numbers_of_devices_apart(

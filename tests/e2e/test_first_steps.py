@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,32 @@ def test_the_hosts_of_the_readme_lead_to_its_plan(laptop: Laptop) -> None:
     planned = laptop.farbench("plan", FP4, "--json")
     assert planned.code == 0, planned.stderr
     assert {p["host"] for p in planned.json()["placements"]} == {"blackwell"}
+
+
+def test_the_help_shows_sweeps_as_they_can_be_planned(laptop: Laptop) -> None:
+    clone(laptop)
+    laptop.write("hosts.yaml", "hosts: {blackwell: {address: gpu1.example.com, tags: [gpu]}}\n")
+    shown = []
+    for command in ("plan", "render", "run"):
+        text = " ".join(laptop.farbench(command, "--help").stdout.split())
+        (example,) = re.findall(r"Example: farbench (.+?) ╭", text)
+        shown.append(example)
+        _, *arguments = shlex.split(example.split(" && ")[0])
+        if command == "render":
+            assert laptop.farbench(command, *arguments).code == 0, example
+        else:
+            hosts = () if "--host" in arguments else ("--host", "blackwell")
+            done = laptop.farbench("plan", *arguments, *hosts)
+            assert done.code == 0, (example, done.stderr)
+    assert all(" examples/" in example for example in shown)
+
+
+def test_a_payload_beside_the_sweep_says_where_to_run(laptop: Laptop) -> None:
+    clone(laptop)
+    refused = laptop.farbench("plan", "examples/mistakes/no_output.yaml", "--host", "local")
+    folder = laptop.folder / "examples" / "mistakes"
+    assert refused.code == 2
+    assert f"One lies beside the sweep, in {folder / 'payloads'}: run farbench in {folder}" in refused.stderr
 
 
 def test_a_choice_that_there_is_not_is_told_in_plain_words(laptop: Laptop) -> None:

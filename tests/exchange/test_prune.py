@@ -66,6 +66,15 @@ def test_no_rule_removes_nothing(four: Archive):
         choose(four, Rules(runs=["r9"]), NOW)
 
 
+def test_a_state_that_there_is_not_is_a_mistake_and_no_empty_answer(four: Archive):
+    with pytest.raises(
+        UsageError, match=r"--state canceled: .*did you mean 'cancelled'\?.*finished, cancelled, lost"
+    ):
+        choose(four, Rules(keep=0, states=["lost", "canceled"]), NOW)
+    with pytest.raises(UsageError, match="open runs are never removed"):
+        choose(four, Rules(states=["running"]), NOW)
+
+
 def test_removed_runs_are_gone_with_their_notes(four: Archive):
     annotate(four, "r1", note="x")
     choice = choose(four, Rules(older_than_days=100), NOW)
