@@ -15,6 +15,7 @@ from orchestrator.errors import NothingToDo
 from orchestrator.report import phrases
 from orchestrator.report.build import Report
 from orchestrator.report.families import Family, Point, families
+from orchestrator.report.ticks import log_ticks
 from orchestrator.wording import visible
 
 METRICS = {"time": "time of one call, µs", "tflops": "TFLOP/s", "gbps": "GB/s"}
@@ -33,12 +34,19 @@ def to_svg(report: Report, metric: str = "time", *, only: str | None = None) -> 
     """A panel for each family of shapes: `metric` against M by backend, with the spread, both axes logarithmic.
 
     `only` keeps the families whose name holds it. Raises `NothingToDo` when there is nothing to draw, or too much."""
-    found = [f for f in families(report, metric) if only is None or only in f.name]
-    found = [f for f in found if all(p.x > 0 for curve in f.curves.values() for p in curve)]
-    if not found:
+    drawable = [
+        f for f in families(report, metric) if all(p.x > 0 for curve in f.curves.values() for p in curve)
+    ]
+    if not drawable:
+        what = METRICS[metric].split(",")[0]
         raise NothingToDo(
-            f"nothing to plot: no case with a {METRICS[metric]} has a positive number among its parameters"
-            + (f" and {only!r} in what it shares with others" if only else "")
+            f"nothing to plot: no case has a {what} that is not `invalid`, and a positive number among its parameters"
+        )
+    found = [f for f in drawable if only is None or only in f.name]
+    if not found:
+        names = "\n".join(f"  {visible(f.name, 100)}" for f in drawable[:5])
+        raise NothingToDo(
+            f"nothing to plot: no family of shapes has {only!r} in its name; there are {len(drawable)}:\n{names}"
         )
     if len(found) > PANELS:
         names = "\n".join(f"  {visible(f.name, 100)}" for f in found[:5])
@@ -68,13 +76,7 @@ class _Scale:
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        decades = math.log10(self.high / self.low)
-        digits = (1, 2, 5) if decades <= 3 else (1,)
-        if decades < 0.7:
-            digits = (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)  # type: ignore[assignment]
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        found = [digit * 10.0**power for power in powers for digit in digits]
-        return [tick for tick in found if self.low <= tick <= self.high]
+        return log_ticks(self.low, self.high)
 
 
 def _svg(report: Report, found: Sequence[Family], metric: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from orchestrator.compare import Outcome, compare, history
 from orchestrator.compare.values import Difference, LeftOut
 from orchestrator.report.html import changes, trends
 from tests.pages.browser import Browser
+from tests.pages.conftest import page_of
 from tests.pages.made_runs import BACKENDS, EVIL, devices, failed, measurement, write_run
 
 CASES = [
@@ -93,6 +94,39 @@ def test_what_is_unclear_has_the_mark_of_what_is_suspect(
     opened(chromium, tmp_path / "unclear.html", changes.render(dataclasses.replace(found, pairs=pairs)), 1)
     cells = chromium.find("tbody tr.row").find_elements(By.XPATH, "./*")
     assert cells[3].text == "? unclear"
+
+
+def marks(chromium: Browser) -> list[list[str]]:
+    """What stands beside the vertical axis of each chart."""
+    assert chromium.draw_everything()
+    found: list[list[str]] = chromium.run(
+        "return [...document.querySelectorAll('.plot')].map(p => [...p.querySelectorAll('.ytick text')].map(t => t.textContent))"
+    )
+    return found
+
+
+def test_times_that_hardly_differ_can_be_read_off_their_axes(chromium: Browser, tmp_path: Path) -> None:
+    device = devices("gpu-a", 1)[0]
+    records = [
+        measurement("gpu-a", device, case, "torch", us)
+        for case, us in zip(CASES, (401.0, 403.0), strict=True)
+    ]
+    run = write_run(tmp_path, CASES, records, ("gpu-a",), replicate="replicate")
+    archive = Archive(tmp_path)
+    chromium.open(page_of(run, tmp_path / "run.html"))
+    times = marks(chromium)[0]
+    assert [float(mark) for mark in times] == [380, 400, 420]
+
+    (tmp_path / "history.html").write_text(
+        trends.render(history(archive, "m=64"), "one run"), encoding="utf-8"
+    )
+    chromium.open(tmp_path / "history.html")
+    (levels,) = marks(chromium)
+    assert len(levels) >= 3
+    assert all(len(level) <= 5 and 398 < float(level) < 408 for level in levels), levels
+    assert len(set(levels)) == len(levels)
+    assert chromium.complaints() == []
+    assert all(url.startswith(("file:", "data:")) for url in chromium.requests())
 
 
 def test_the_page_of_a_history(nightly: Archive, chromium: Browser, tmp_path: Path) -> None:

@@ -38,6 +38,19 @@ def test_longer_times_are_drawn_higher(made_run: RunFolder) -> None:
     assert [y for _, y in points] == sorted((y for _, y in points), reverse=True)
 
 
+def test_times_that_lie_close_together_can_be_read_off(tmp_path: Path) -> None:
+    cases = [
+        {"id": f"{m:016x}", "label": f"m={m}", "payload": "p", "params": {"m": m, "n": 2, "k": 2}}
+        for m in (16, 64)
+    ]
+    records = [
+        measurement("gpu-a", devices("gpu-a", 1)[0], case, "torch", us)
+        for case, us in zip(cases, (11.2, 12.1), strict=True)
+    ]
+    run = write_run(tmp_path, cases, records, ("gpu-a",), replicate="replicate")
+    assert {"11", "11.5", "12", "12.5"} <= set(texts(to_svg(build(Archive(tmp_path), run))))
+
+
 def test_the_same_run_gives_the_same_bytes(made_run: RunFolder) -> None:
     archive = Archive(made_run.path.parent.parent)
     assert to_svg(build(archive, made_run), "tflops") == to_svg(build(archive, made_run), "tflops")
@@ -59,10 +72,14 @@ def test_nothing_to_plot_is_said(tmp_path: Path) -> None:
     case = {"id": "c" * 16, "label": "x", "payload": "p", "params": {"m": 2, "n": 2, "k": 2}}
     record = failed(measurement("gpu-a", devices("gpu-a", 1)[0], case, "torch", 3.0), "error", "boom")
     run = write_run(tmp_path, [case], [record], ("gpu-a",), replicate="replicate")
-    with pytest.raises(NothingToDo, match="nothing to plot"):
+    with pytest.raises(
+        NothingToDo, match="nothing to plot: no case has a time of one call that is not `invalid`"
+    ):
         to_svg(build(Archive(tmp_path), run))
 
 
 def test_what_only_leaves_out_is_said(made_run: RunFolder) -> None:
-    with pytest.raises(NothingToDo, match="'n=4096' in what it shares"):
+    with pytest.raises(
+        NothingToDo, match="has 'n=4096' in its name; there are 2:\n  n=2048 k=6144\n  n=768 k=6144"
+    ):
         to_svg(build(Archive(made_run.path.parent.parent), made_run), only="n=4096")

@@ -12,11 +12,13 @@ from orchestrator.report.ceilings import is_large
 from orchestrator.report.families import Family, Point, families
 from orchestrator.report.html.blocks import Block, Chart, Figure, Section
 from orchestrator.report.html.page import plain
+from orchestrator.report.ticks import log_ticks
 from orchestrator.wording import number, visible
 
 FIGURES = 60
 POINTS = 2000
 """Of one backend in one chart: more would not be told apart, and take a browser seconds."""
+_HARDLY = 1.05
 _METRICS = (("time", "Time", "µs"), ("tflops", "TFLOP/s", "TFLOP/s"), ("gbps", "GB/s", "GB/s"))
 
 
@@ -104,17 +106,14 @@ def x_axis(name: str, xs: Sequence[float]) -> dict[str, Any]:
 
 
 def log_axis(title: str, values: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis of a positive quantity, with ticks at 1, 2 and 5 of each decade while those are few."""
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    digits = (1, 2, 5) if high - low <= 4 else (1,)
-    ticks = [digit * 10.0**power for power in range(low, high + 1) for digit in digits]
-    return {
-        "type": "log",
-        "title": {"text": plain(title)},
-        "tickmode": "array",
-        "tickvals": ticks,
-        "ticktext": [f"{tick:g}" for tick in ticks],
-    }
+    """A logarithmic axis of a positive quantity, with round ticks. What hardly differs is drawn as such, not from edge to edge."""
+    low, high = min(values), max(values)
+    axis: dict[str, Any] = {"type": "log", "title": {"text": plain(title)}, "tickmode": "array"}
+    if high < low * _HARDLY:
+        low, high = low / _HARDLY, high * _HARDLY
+        axis["range"] = [math.log10(low), math.log10(high)]
+    ticks = log_ticks(low, high)
+    return axis | {"tickvals": ticks, "ticktext": [f"{tick:.6g}" for tick in ticks]}
 
 
 def _roofline(report: Report) -> Section | None:

@@ -67,10 +67,17 @@ def _figure(series: Series) -> Figure:
             "ticktext": [plain((p.started_at or p.run_id)[:10], 12) for p in points[::step]],
             "range": [-0.5, len(points) - 0.5],
         },
-        "yaxis": {"title": {"text": "µs"}, "rangemode": "normal"},
+        "yaxis": {"title": {"text": "µs"}, "range": _range([p.median_us for p in points] + levels), "exponentformat": "none"},
         "showlegend": True,
     }  # fmt: skip
     return Figure(traces, layout, 380)
+
+
+def _range(values: Sequence[float]) -> list[float]:
+    """Of an axis: no less than 1% to both sides, so that what stays the same looks so."""
+    low, high = min(values), max(values)
+    room = max(0.06 * (high - low), 0.01 * high)
+    return [low - room, high + room]
 
 
 def _levels(series: Series) -> list[float]:
