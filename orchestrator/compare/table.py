@@ -13,6 +13,7 @@ from orchestrator.compare import phrases
 from orchestrator.compare.trend import History, Series
 from orchestrator.compare.values import Comparison, Outcome, Pair, Subject
 from orchestrator.report.grid import Grid
+from orchestrator.report.lines import Line
 from orchestrator.wording import number, visible
 
 _STYLES = {Outcome.SLOWER: "bold red", Outcome.FASTER: "green", Outcome.UNCLEAR: "yellow", Outcome.SAME: ""}
@@ -35,16 +36,16 @@ class ComparisonTable:
         comparison = self.comparison
         yield Text(phrases.title(comparison), style="bold")
         for line in phrases.summary(comparison):
-            yield Text(line)
+            yield Line(line)
         for heading, pairs in phrases.groups(comparison):
             yield Text("")
             yield Text(heading, style="bold")
             notes: list[str] = []
             yield _pairs(pairs, notes, phrases.crowded(comparison), options.max_width)
             for line in phrases.legend(pairs):
-                yield Text(line, style="dim")
+                yield Line(line, style="dim")
             for position, note in enumerate(notes, 1):
-                yield Text(f"[{position}] {note}", style="dim")
+                yield Line(f"[{position}] {note}", style="dim")
         yield from _listed("left out", [phrases.left_out(missing) for missing in comparison.left_out])
         yield from _listed("not the same on both sides", phrases.changed(comparison))
 
@@ -67,13 +68,13 @@ def _pairs(pairs: list[Pair], notes: list[str], crowd: frozenset[Subject], width
     return table
 
 
-def _listed(title: str, lines: list[str]) -> Iterator[Text]:
+def _listed(title: str, lines: list[str]) -> Iterator[Text | Line]:
     if not lines:
         return
     yield Text("")
     yield Text(f"{title} ({len(lines)})", style="bold")
     for line in lines[:_LINES_SHOWN]:
-        yield Text(f"  {line}")
+        yield Line(f"  {line}")
     if len(lines) > _LINES_SHOWN:
         yield Text(f"  … and {len(lines) - _LINES_SHOWN} more (--format json has all)", style="dim")
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from orchestrator.report import phrases
 from orchestrator.report.build import PayloadTable, Report
+from orchestrator.report.lines import Line
 from orchestrator.report.phrases import Phrases
 from orchestrator.wording import visible
 
@@ -35,14 +36,14 @@ class ReportTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(phrases.title(self.report), style="bold")
         for line in phrases.summary(self.report):
-            yield Text(line)
+            yield Line(line)
         for table in self.report.tables:
             yield Text("")
             yield Text(phrases.heading(table), style="bold")
             yield Text(phrases.conditions(table), style="dim")
             yield _layout(table, options.max_width)
             for line in phrases.legend(table):
-                yield Text(line, style="dim")
+                yield Line(line, style="dim")
 
 
 def to_text(renderable: RenderableType, width: int = 160) -> str:

@@ -43,6 +43,18 @@ def test_a_row_a_case_and_a_column_a_backend(shown, ok, bad):
     assert "timer graph · cache cold · speed-up over flashinfer:cutlass" in text
 
 
+def test_what_of_a_note_goes_on_stands_below_its_beginning(shown, ok, bad):
+    reason = "no CUDA device; flashinfer is not installed; torch is not installed"
+    cells = (ok("c1", "torch", 1234.5), bad("c1", "sgl_kernel", "unsupported", reason))
+    assert f"\n[1] unsupported: {reason}\n" in shown(*cells)
+    narrow = shown(*cells, width=50)
+    assert (
+        "\n[1] unsupported: no CUDA device; flashinfer is not\n    installed; torch is not installed\n"
+        in narrow
+    )
+    assert max(map(len, narrow.split("\n"))) <= 50
+
+
 def test_how_a_number_was_measured_otherwise_than_asked_for_stands_below_it(shown, ok):
     hot = "not cold: the call reads an array of 4×4 that it is not handed"
     text = shown(
