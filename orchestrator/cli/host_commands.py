@@ -28,8 +28,13 @@ def register(app: typer.Typer) -> None:
 
 
 def hosts(
-    host: options.Hosts = None,
-    tag: options.Tags = None,
+    host: Annotated[
+        list[str] | None, typer.Option("--host", metavar="NAME", help="Only this host; may be repeated.")
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Only the hosts with this tag; may be repeated."),
+    ] = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Only list what the file says; connect to nothing.")
     ] = False,
