@@ -6,7 +6,9 @@ import math
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-PHASES = ("compile", "check", "measure")
+PREPARE = "prepare"
+"""The phase in which the inputs are made that all backends share: no one of them is to blame for its end."""
+PHASES = (PREPARE, "compile", "check", "measure")
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_COMPILE_TIMEOUT_S = 600.0
 
@@ -22,8 +24,9 @@ class Attempt:
     ) -> None:
         self.item = item
         self.number = number
-        self.begun = False  # whether the worker has said what it does
         self.remaining: List[str] = list(backends)
+        self._asked = len(self.remaining)
+        self._named = False  # whether the worker has said that it is at work on the backend that is on
         self._limits = {
             "compile": seconds(item.get("compile_timeout_s"), DEFAULT_COMPILE_TIMEOUT_S),
             "run": seconds(item.get("timeout_s"), DEFAULT_TIMEOUT_S) + slack_s,
@@ -43,8 +46,18 @@ class Attempt:
 
     @property
     def in_flight(self) -> Optional[str]:
-        """The backend that would be to blame if the worker died now; None when all have reported."""
+        """The backend whose clock runs; None when all have reported."""
         return self._backend
+
+    @property
+    def to_blame(self) -> Optional[str]:
+        """The backend that would be to blame if the worker died now; None when it is at work on none."""
+        return self._backend if self._named else None
+
+    @property
+    def fruitless(self) -> bool:
+        """Whether no backend has been used up: started again, the case would be what it was."""
+        return len(self.remaining) == self._asked
 
     @property
     def compiling(self) -> bool:
@@ -53,14 +66,15 @@ class Attempt:
 
     def phase(self, backend: str, phase: str, now: float) -> None:
         """The worker says what it does next. What was already reported is not timed again."""
-        self.begun = True
         if backend in self.remaining and phase in PHASES:
             self._began.setdefault(backend, time.time())
-            self._switch(backend, "compile" if phase == "compile" else "run", now)
+            self._named = phase != PREPARE
+            self._switch(backend, "compile" if phase in (PREPARE, "compile") else "run", now)
 
     def reported(self, backend: str, now: float) -> None:
         """A measurement of a backend came in (again, if it has several rows)."""
         self._stop(now)
+        self._named = False
         if backend in self.remaining:
             self.remaining.remove(backend)
         self._go_on(now)

@@ -23,7 +23,7 @@ from .worker import Worker
 
 State = Literal["starting", "busy", "idle", "ending", "over"]
 
-MOST_KILLS = 2
+MOST_FRUITLESS = 2
 GANG_END_S = 30.0
 
 
@@ -209,8 +209,7 @@ class Crew:
         if not self._healthy:
             # Who broke it has said so; the others have not been measured, and start again in a new process.
             self._end_reasons[self._workers[0].name] = reason = "reported itself unhealthy"
-            entry.kills += bool(self._turn.attempt.remaining)
-            self._start_over(reason, now, politely=True)
+            self._start_over("crashed", reason, now, politely=True)
             return
         self._turn.fail_all("error", "the payload ended the case without a result for this backend", now)
         self._finish_turn()
@@ -299,25 +298,27 @@ class Crew:
             self._broke("timeout", reason, now)
 
     def _broke(self, status: str, reason: str, now: float) -> None:
-        """The workers cannot go on with this case: note it, end them, and try the rest of the case once more."""
+        """The workers cannot go on with this case: note it, end them, and go on with the rest of the case."""
         assert self._turn is not None
         entry, attempt = self._turn.entry, self._turn.attempt
-        killed = status != "timeout" and attempt.in_flight is not None
-        # One that died before it said what it does names no backend: the whole case gets another chance.
-        blameless = killed and not attempt.begun and not entry.kills
-        entry.kills += killed
         self._broke_compiling = attempt.compiling
-        if not blameless:
+        if attempt.to_blame is not None:
             self._turn.fail(status, reason, now)
-        self._start_over(reason, now, politely=False)
+        elif status == "timeout":
+            # As much time is not given twice for the same, so the backend whose clock ran is used up all the same.
+            entry.fruitless += attempt.fruitless
+            self._turn.fail(status, reason, now)
+        self._start_over(status, reason, now, politely=False)
 
-    def _start_over(self, reason: str, now: float, politely: bool) -> None:
-        """End the workers. What is left of the case starts again in new ones, as its next attempt."""
+    def _start_over(self, status: str, reason: str, now: float, politely: bool) -> None:
+        """End the workers. What is left of the case starts again in new ones, as its next attempt: each uses up a backend,
+        or is one of the few that may end with none to blame."""
         assert self._turn is not None
         entry, attempt = self._turn.entry, self._turn.attempt
-        if entry.kills >= MOST_KILLS:
-            why = f"not tried: this case has already ended {MOST_KILLS} workers; last: {reason}"
-            self._turn.fail_all("crashed", why, now)
+        entry.fruitless += attempt.fruitless
+        if entry.fruitless >= MOST_FRUITLESS:
+            why = f"not tried: this case has ended {MOST_FRUITLESS} workers with no backend to blame; last: {reason}"
+            self._turn.fail_all(status, why, now)
         self._finish_turn()
         if attempt.remaining:
             entry.attempt += 1

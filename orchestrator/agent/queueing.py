@@ -47,8 +47,8 @@ class Entry:
         "clocks",
         "done",
         "excused",
+        "fruitless",
         "group",
-        "kills",
         "model",
         "reported",
         "target",
@@ -70,7 +70,7 @@ class Entry:
         self.model = model
         self.done: Set[str] = set(done)
         self.attempt = attempt
-        self.kills = 0
+        self.fruitless = 0  # how many workers it ended with no backend to blame
         # Of script payloads: which backend's execution printed a result under a name of its own, by `script_results.identity`.
         self.reported: Dict[str, str] = dict(reported or {})
         # Of `second_opinions`: where doubtful records lie, by backend and row, how often each was measured again, and

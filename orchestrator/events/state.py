@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from orchestrator.model import Device, Status, Verdict
 
 KEPT_PROBLEMS = 200
-BUSY_PHASES = frozenset(("compile", "check", "measure"))
+BUSY_PHASES = frozenset(("prepare", "compile", "check", "measure"))
 
 
 class AgentState(StrEnum):

@@ -22,7 +22,8 @@ class Reporter(ABC):
 
     @abstractmethod
     def phase(self, backend: str, phase: str) -> None:
-        """`backend` now enters `compile`, `check` or `measure`: if the process dies, it died there."""
+        """`backend` now enters `compile`, `check` or `measure`: if the process dies, it died there. `prepare` is of what all
+        backends share, on this one's clock: whatever happens there is no backend's fault."""
 
     @abstractmethod
     def measurement(self, record: Dict[str, Any]) -> None:
@@ -78,7 +79,7 @@ class CaseRun:
         return backend
 
     def _measure_all(self, backends: List[Backend]) -> None:
-        self._reporter.phase(backends[0].name, "compile")
+        self._reporter.phase(backends[0].name, "prepare")
         try:
             problem = self._gang.together(lambda: self._payload.prepare(self._item["params"], self._device))
         except Exception as error:  # noqa: BLE001 - a payload's own code: its failure is the outcome of every backend

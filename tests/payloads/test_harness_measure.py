@@ -67,7 +67,7 @@ def test_a_correct_backend_is_ok_with_times_and_accuracy(measure):
     assert record["accuracy"]["cosine"] == 1.0
     assert record["accuracy"]["rel_error"] == 0.0
     assert record["extra"]["made_by"] == "us"
-    assert [phase for _, phase in recorder.phases][:3] == ["compile", "compile", "check"]
+    assert [phase for _, phase in recorder.phases][:3] == ["prepare", "compile", "check"]
     assert {phase for _, phase in recorder.phases[3:]} == {"measure"}
     assert recorder.healthy
 

@@ -17,7 +17,12 @@ from orchestrator.report.html.page import plain
 from orchestrator.wording import number, visible
 
 KINDS = ("waiting", "starting", "compiling", "checking", "measuring")
-_KIND_OF_PHASE = {"compile": "compiling", "check": "checking", "measure": "measuring"}
+_KIND_OF_PHASE = {
+    "prepare": "compiling",
+    "compile": "compiling",
+    "check": "checking",
+    "measure": "measuring",
+}
 _RESULT = re.compile(rb'^.{0,120}?"type": ?"measurement"')
 """Results are most of a journal, and no part of the timeline: they are passed over without being parsed."""
 BARS = 4000

@@ -2,6 +2,7 @@
 
 `params["does"]` maps a backend to what it does: `ok` (the default), `kill`, `exit`, `hang`, `deaf` (hangs and ignores
 SIGTERM), `fail`, `damage` (of its process), `nan`, `noise`, `stray` (starts a process in a session of its own, then hangs), `secret`, `unhealthy`.
+`params["inputs"]` is what it does as it makes the inputs, before any backend; `params["silent"]`: it never says what it does.
 """
 
 import json
@@ -116,10 +117,14 @@ for line in incoming:
     case = message["case"]
     healthy = True
     note("cases", " ".join((case["case_id"], str(os.getpid()), os.environ.get("RANK", "-"))))
+    phases = () if case["params"].get("silent") else ("compile", "check", "measure")
+    if phases:
+        send(type="phase", backend=case["backends"][0], phase="prepare")
+    inputs = case["params"].get("inputs", ["ok"])
+    behave(inputs[min(message["attempt"], len(inputs)) - 1], case, None)
     for backend in case["backends"]:
-        send(type="phase", backend=backend, phase="compile")
-        send(type="phase", backend=backend, phase="check")
-        send(type="phase", backend=backend, phase="measure")
+        for phase in phases:
+            send(type="phase", backend=backend, phase=phase)
         if os.environ.get("RANK", "0") == case["params"].get("rank_that_dies", "-"):
             os._exit(3)
         behave(case["params"].get("does", {}).get(backend, "ok"), case, backend)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from orchestrator.model import Measurement
@@ -67,17 +69,71 @@ def test_the_last_words_of_a_worker_are_in_the_record(host: Host) -> None:
     assert found["c1/a"]["log_tail"] == "last words of the payload"
 
 
-def test_a_case_that_ended_two_workers_is_not_tried_again(host: Host) -> None:
-    found = host.run([does("c1", a="kill", b="kill", c="ok", d="ok"), does("c2", a="ok")])
-    statuses = {key: record["status"] for key, record in found.items()}
-    assert statuses == {
-        "c1/a": "crashed",
-        "c1/b": "crashed",
-        "c1/c": "crashed",
-        "c1/d": "crashed",
-        "c2/a": "ok",
+def outcomes(found: dict[str, dict[str, Any]]) -> dict[str, tuple[str, int]]:
+    return {key: (record["status"], record["attempt"]) for key, record in found.items()}
+
+
+def test_each_crash_costs_one_backend_however_many_there_are(host: Host) -> None:
+    deeds = {"a": "kill", "b": "exit", "c": "ok", "d": "kill", "e": "deaf", "f": "ok", "g": "ok"}
+    case = {**does("c1", **deeds), "timeout_s": 1}
+    found = host.run([case, does("c2", a="ok")])
+    assert outcomes(found) == {
+        "c1/a": ("crashed", 1), "c1/b": ("crashed", 2), "c1/c": ("ok", 3), "c1/d": ("crashed", 3),
+        "c1/e": ("timeout", 4), "c1/f": ("ok", 5), "c1/g": ("ok", 5), "c2/a": ("ok", 1),
+    }  # fmt: skip
+    assert found["c1/d"]["reason"] == "killed by signal 9 (SIGKILL)"
+    assert len({line.split()[1] for line in host.trace("cases")}) == 5
+
+
+def test_a_case_whose_backends_all_crash_ends_with_the_last_of_them(host: Host) -> None:
+    found = host.run([does("c1", a="kill", b="kill", c="kill", d="kill"), does("c2", a="ok")])
+    assert outcomes(found) == {
+        "c1/a": ("crashed", 1), "c1/b": ("crashed", 2), "c1/c": ("crashed", 3), "c1/d": ("crashed", 4),
+        "c2/a": ("ok", 1),
+    }  # fmt: skip
+    assert {found[f"c1/{name}"]["reason"] for name in "abcd"} == {"killed by signal 9 (SIGKILL)"}
+
+
+def test_inputs_that_end_two_workers_end_the_case_and_blame_no_backend(host: Host) -> None:
+    case = item("c1", ("a", "b", "c"), params={"inputs": ["kill", "exit"]})
+    found = host.run([case, does("c2", a="ok")])
+    assert outcomes(found) == {
+        "c1/a": ("crashed", 2), "c1/b": ("crashed", 2), "c1/c": ("crashed", 2), "c2/a": ("ok", 1),
+    }  # fmt: skip
+    assert {found[f"c1/{name}"]["reason"] for name in "abc"} == {
+        "not tried: this case has ended 2 workers with no backend to blame; "
+        "last: exit code 7; it last printed: last words of the payload"
     }
-    assert "already ended 2 workers" in found["c1/d"]["reason"]
+    assert len(host.trace("cases")) == 3
+
+
+def test_inputs_that_end_one_worker_are_made_again_and_crashes_of_backends_are_counted_apart(
+    host: Host,
+) -> None:
+    params = {"inputs": ["kill", "ok"], "does": {"a": "kill", "b": "kill", "c": "ok"}}
+    found = host.run([item("c1", ("a", "b", "c"), params=params)])
+    assert outcomes(found) == {"c1/a": ("crashed", 2), "c1/b": ("crashed", 3), "c1/c": ("ok", 4)}
+
+
+def test_inputs_that_take_too_long_are_not_waited_for_once_a_backend(host: Host) -> None:
+    case = {**item("c1", ("a", "b", "c", "d"), params={"inputs": ["hang"]}), "compile_timeout_s": 1}
+    found = host.run([case, does("c2", a="ok")])
+    assert outcomes(found) == {
+        "c1/a": ("timeout", 1), "c1/b": ("timeout", 2), "c1/c": ("timeout", 2), "c1/d": ("timeout", 2),
+        "c2/a": ("ok", 1),
+    }  # fmt: skip
+    took = "compiling and preparing took longer than compile_timeout_s = 1 s"
+    assert found["c1/b"]["reason"].startswith(took)
+    assert found["c1/d"]["reason"].startswith(
+        f"not tried: this case has ended 2 workers with no backend to blame; last: {took}"
+    )
+
+
+def test_a_payload_that_never_says_what_it_does_goes_on_as_long_as_something_comes_of_it(host: Host) -> None:
+    deeds = {"a": "ok", "b": "kill", "c": "ok"}
+    found = host.run([item("c1", ("a", "b", "c"), params={"silent": True, "does": deeds})])
+    assert outcomes(found) == {"c1/a": ("ok", 1), "c1/b": ("crashed", 3), "c1/c": ("crashed", 3)}
+    assert "with no backend to blame; last: killed by signal 9" in found["c1/c"]["reason"]
 
 
 def test_a_timeout_ends_a_worker_that_ignores_sigterm(host: Host) -> None:

@@ -105,6 +105,9 @@ for line in incoming:
         note("measured", f"{case['case_id']} {backend} {attempt} {os.getpid()}")
         send(type="phase", backend=backend, phase="compile")
         compile_phase(word)
+        if word == "broken":
+            healthy = False
+            break
         send(type="phase", backend=backend, phase="measure")
         for each in measure(case, backend, word):
             send(type="measurement", measurement=each)

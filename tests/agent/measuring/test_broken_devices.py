@@ -18,14 +18,21 @@ def test_backends_that_were_not_reported_start_again_in_a_new_worker(telling: Ho
     assert workers[2] == workers[3] == workers[4]
 
 
-def test_a_case_that_broke_the_device_twice_is_not_tried_a_third_time(telling: Host) -> None:
+def test_backends_that_break_the_device_do_not_keep_the_others_from_being_measured(telling: Host) -> None:
     words = ["unhealthy"]
-    found = telling.run([says("c1", a=words, b=words, c=["valid"]), says("c2", a=["valid"])])
-    assert {key: record["status"] for key, record in found.items()} == {
-        "c1/a": "ok", "c1/b": "ok", "c1/c": "crashed", "c2/a": "ok",
+    found = telling.run([says("c1", a=words, b=words, c=words, d=["valid"]), says("c2", a=["valid"])])
+    assert {key: (record["status"], record["attempt"]) for key, record in found.items()} == {
+        "c1/a": ("ok", 1), "c1/b": ("ok", 2), "c1/c": ("ok", 3), "c1/d": ("ok", 4), "c2/a": ("ok", 1),
     }  # fmt: skip
-    assert found["c1/c"]["reason"] == (
-        "not tried: this case has already ended 2 workers; last: reported itself unhealthy"
+
+
+def test_a_device_that_is_broken_before_anything_is_measured_ends_the_case(telling: Host) -> None:
+    found = telling.run([says("c1", a=["broken"], b=["valid"]), says("c2", a=["valid"])])
+    assert {key: record["status"] for key, record in found.items()} == {
+        "c1/a": "crashed", "c1/b": "crashed", "c2/a": "ok",
+    }  # fmt: skip
+    assert found["c1/a"]["reason"] == found["c1/b"]["reason"] == (
+        "not tried: this case has ended 2 workers with no backend to blame; last: reported itself unhealthy"
     )
 
 
