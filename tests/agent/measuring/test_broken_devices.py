@@ -31,8 +31,12 @@ def test_a_device_that_is_broken_before_anything_is_measured_ends_the_case(telli
     assert {key: record["status"] for key, record in found.items()} == {
         "c1/a": "crashed", "c1/b": "crashed", "c2/a": "ok",
     }  # fmt: skip
-    assert found["c1/a"]["reason"] == found["c1/b"]["reason"] == (
-        "not tried: this case has ended 2 workers with no backend to blame; last: reported itself unhealthy"
+    assert (
+        found["c1/a"]["reason"]
+        == found["c1/b"]["reason"]
+        == (
+            "not tried: this case has ended 2 workers with no backend to blame; last: reported itself unhealthy"
+        )
     )
 
 
