@@ -10,8 +10,10 @@
     │   ├── HostRefused            host key or authentication
     │   └── HostUnusable           no Python, no room, no device, broken agent
     ├── ArchiveError          2    no such run, a damaged or locked archive
-    │   └── ArchiveUnwritable      what came of a run could not be kept
-    │       └── ArchiveFull        for want of room
+    │   └── ArchiveFault           the disk or the rights here are at fault, and no run is harmed
+    │       ├── ArchiveUnreadable      what is kept of a run could not be read
+    │       └── ArchiveUnwritable      what came of a run could not be kept
+    │           └── ArchiveFull        for want of room
     └── RunIncomplete         1    the run ended, but not every measurement is ok or unsupported
 
 Outcomes of measurements are values (`model.Status`), never exceptions.
@@ -117,8 +119,16 @@ class ArchiveError(FarbenchError):
     exit_code = EXIT_USAGE
 
 
-class ArchiveUnwritable(ArchiveError):
-    """What came of a run could not be kept here; it is still at its hosts."""
+class ArchiveFault(ArchiveError):
+    """The file system here did not do its part; what came of a run is still at its hosts."""
+
+
+class ArchiveUnreadable(ArchiveFault):
+    """What is kept of a run here could not be read: a missing right, a failing disk."""
+
+
+class ArchiveUnwritable(ArchiveFault):
+    """What came of a run could not be kept here."""
 
 
 class ArchiveFull(ArchiveUnwritable):

@@ -32,6 +32,7 @@ from typing import Any, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.archive import files
+from orchestrator.archive.faults import reading
 from orchestrator.errors import ArchiveError
 from orchestrator.model import Device
 
@@ -161,13 +162,11 @@ def _without_plan(file: BinaryIO) -> bytes:
 
 def _read(path: Path, bytes_of: Callable[[BinaryIO], bytes]) -> RunDocument:
     try:
-        with files.open_plain(path) as file:
+        with reading(path, absent=False), files.open_plain(path) as file:
             content = bytes_of(file)
         document = RunDocument.model_validate(json.loads(content))
     except FileNotFoundError:
         raise
-    except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"

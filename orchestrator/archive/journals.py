@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from orchestrator.archive import files
 from orchestrator.archive.document import RunDocument
+from orchestrator.archive.faults import reading
 from orchestrator.archive.paths import RunFolder
 from orchestrator.errors import ArchiveError
 from orchestrator.events import BadLine, Fold, parse_measurement
@@ -34,19 +35,17 @@ def fold_run(
             journals[path.parent.name] = (host, stack.enter_context(_journal(path)))
         for name, size in _arrivals(folder):
             if name in journals:
-                _feed(fold, *journals[name], size)
+                with reading(folder.events(journals[name][0])):
+                    _feed(fold, *journals[name], size)
         for host, journal in journals.values():
-            _feed(fold, host, journal, None)
+            with reading(folder.events(host)):
+                _feed(fold, host, journal, None)
     return fold
 
 
 def _journal(path: Path) -> BinaryIO:
-    try:
+    with reading(path, absent=False):
         return files.open_plain(path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise ArchiveError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _arrivals(folder: RunFolder) -> Iterator[tuple[str, int]]:
@@ -78,8 +77,9 @@ def read_measurements(folder: RunFolder, fold: Fold, document: RunDocument) -> I
         def source(host: str, offset: int, length: int) -> bytes:
             if host not in journals:
                 journals[host] = stack.enter_context(_journal(folder.events(host)))
-            journals[host].seek(offset)
-            return journals[host].read(length)
+            with reading(folder.events(host)):
+                journals[host].seek(offset)
+                return journals[host].read(length)
 
         try:
             yield from fold.read(source, sorted(fold.entries, key=_plan_order(fold, document)))

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
 from orchestrator.archive import columns, files, lock
 from orchestrator.archive.document import RunDocument, read_document, write_document
+from orchestrator.archive.faults import reading, writing
 from orchestrator.archive.journals import read_measurements
 from orchestrator.archive.paths import COMMITTED, RunFolder
-from orchestrator.errors import ArchiveError, ArchiveFull, ArchiveUnwritable
+from orchestrator.errors import ArchiveError
 from orchestrator.events import Fold
 from orchestrator.events.journal import measurement_line
 from orchestrator.model import Measurement
 
 _COMPARED_BYTES = 1 << 20
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OpenRun:
@@ -89,26 +87,36 @@ class OpenRun:
                 else:
                     before[key] = value
             document = RunDocument.model_validate(before)
-            with _told_plainly(self.folder.run_json):
+            with writing(self.folder.run_json):
                 write_document(self.folder.run_json, document)
             return document
 
     def journal_size(self, host: str) -> int:
         """Bytes of a host's journal that are here: the offset to follow from."""
+        path = self.folder.events(host)
+        with reading(path):
+            return _size(path)
+
+    def journal_end(self, host: str, most: int) -> bytes:
+        """The last bytes of a host's journal that are here, at most so many."""
+        path = self.folder.events(host)
         try:
-            return self.folder.events(host).stat().st_size
+            with reading(path, absent=False), files.open_plain(path) as journal:
+                journal.seek(max(0, os.fstat(journal.fileno()).st_size - most))
+                return journal.read()
         except FileNotFoundError:
-            return 0
+            return b""
 
     def append_events(self, host: str, offset: int, data: bytes) -> bytes:
         """Add `data`, which begins at byte `offset` of the host's journal, and return the part that was new.
 
-        Bytes that are here already are skipped. Raises `ArchiveError` at a gap, and when the bytes here differ."""
+        Bytes that are here already are skipped. Raises `ArchiveError` at a gap, and when the bytes here differ;
+        `ArchiveFault` when they cannot be read or written."""
         with self._writing:
             self._require_lock()
             path = self.folder.events(host)
-            with _told_plainly(path):
-                size = self.journal_size(host)
+            with writing(path):
+                size = _size(path)
             if offset > size:
                 raise ArchiveError(
                     f"{path}: bytes {size} to {offset} of the journal are missing; follow from {size}"
@@ -118,7 +126,7 @@ class OpenRun:
                 self._require_same(path, offset, data[:known])
                 data = data[known:]
             if data:
-                with _told_plainly(path):
+                with writing(path):
                     files.make_folder(path.parent)
                     files.append(path, data)
                     files.append(self.folder.arrivals, f"{path.parent.name} {len(data)}\n".encode())
@@ -135,7 +143,7 @@ class OpenRun:
             if len(parts) < 2 or parts[0] not in roots or ".." in parts or "\0" in path:
                 raise ArchiveError(f"{host} offers a file by a name that cannot be kept: {path!r:.200}")
             target = roots[parts[0]].joinpath(*parts[1:])
-            with _told_plainly(target):
+            with writing(target):
                 files.make_folder(target.parent)
                 files.write_whole(target, chunks)
             return target
@@ -159,7 +167,7 @@ class OpenRun:
             if goal.path.exists():
                 raise ArchiveError(f"{goal.path} is there already; it is never overwritten")
             tally = _Tally()
-            with _told_plainly(self.folder.path):
+            with writing(self.folder.path):
                 files.write_whole(self.folder.results_jsonl, tally.lines(measurements))
                 self._write_parquet(tally.longest_line)
                 counts = {"counts": dict(tally.statuses), "verdicts": dict(tally.verdicts)}
@@ -190,7 +198,7 @@ class OpenRun:
             )
 
     def _require_same(self, path: Path, offset: int, data: bytes) -> None:
-        with files.open_plain(path) as journal:
+        with reading(path), files.open_plain(path) as journal:
             journal.seek(offset)
             for start in range(0, len(data), _COMPARED_BYTES):
                 piece = data[start : start + _COMPARED_BYTES]
@@ -200,14 +208,11 @@ class OpenRun:
                     )
 
 
-@contextmanager
-def _told_plainly(path: Path) -> Iterator[None]:
-    """A full disk or a missing right is the user's to mend: say so, with the path."""
+def _size(path: Path) -> int:
     try:
-        yield
-    except OSError as error:
-        kind = ArchiveFull if error.errno in _NO_ROOM else ArchiveUnwritable
-        raise kind(f"{path} could not be written: {error.strerror or error}") from error
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 class _Tally:

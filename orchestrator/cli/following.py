@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.console import err, print_json, say, show, warn
 from orchestrator.cli.streams import drop, emit, mention
 from orchestrator.cli.terminal import TERMINAL
-from orchestrator.errors import EXIT_NO_HOST, ArchiveFull, ArchiveUnwritable, RunIncomplete
+from orchestrator.errors import EXIT_NO_HOST, ArchiveFault, ArchiveFull, RunIncomplete
 
 if TYPE_CHECKING:
     from orchestrator.archive import Archive, RunFolder
@@ -94,10 +94,10 @@ def detaching(run_id: str, *, launches: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def archive_may_fail(meanwhile: str, again: str) -> Iterator[None]:
-    """What cannot be written here is no wrong usage: say how the run stands, and what to do then."""
+    """What cannot be written or read here is no wrong usage: say how the run stands, and what to do then."""
     try:
         yield
-    except ArchiveUnwritable as error:
+    except ArchiveFault as error:
         first = "Make room here" if isinstance(error, ArchiveFull) else "Fix that here"
         raise RunIncomplete(f"{error}\n  {meanwhile}. {first}, then: {again}") from error
 

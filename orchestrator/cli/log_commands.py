@@ -14,6 +14,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.console import print_json, say, warn
+from orchestrator.cli.following import archive_may_fail
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_NO_HOST, ArchiveError, HostError, UsageError
 from orchestrator.wording import visible
 
@@ -156,7 +157,9 @@ def pull(
         raise UsageError(
             f"run {folder.run_id} is complete and never changes; say where its files should go: -o DIR"
         )
-    found = _pull(kept, folder, tuple(host or ()), output)
+    again = f"farbench pull {folder.run_id}{'' if output is None else f' -o {output}'}"
+    with archive_may_fail("what is not here is still at its hosts", again):
+        found = _pull(kept, folder, tuple(host or ()), output)
     if as_json:
         print_json({"run_id": folder.run_id, **found})
     else:
@@ -172,6 +175,7 @@ def pull(
 
 def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path | None) -> dict[str, Any]:
     """{"files": [{"host", "path", "bytes"}], "hosts": {name: what went wrong, or None}}."""
+    from orchestrator.archive.faults import writing
     from orchestrator.archive.files import make_folder, write_whole
     from orchestrator.archive.paths import safe_name
     from orchestrator.launch.dialogue import Dialogue
@@ -201,11 +205,9 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
         if opened is not None:
             return opened.save_file(name, path, pieces)
         target = target_of(name, path)
-        try:
+        with writing(target):
             make_folder(target.parent)
             write_whole(target, pieces)
-        except OSError as error:
-            raise ArchiveError(f"{target}: cannot be written: {error.strerror}") from error
         return target
 
     with Connections(environ=os.environ, warn=warn) as connections:

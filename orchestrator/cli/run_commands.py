@@ -222,21 +222,22 @@ def cancel(
     kept = Archive(archive)
     kept.require_folder()
     folder = kept.find(run)
-    outcome = stored(kept, folder)
-    unheard = may_go_on(read_document(folder.run_json)) if folder.is_committed else []
-    if folder.is_committed and not unheard:
+    ended = folder.is_committed
+    unheard = may_go_on(read_document(folder.run_json)) if ended else []
+    if ended and not unheard:
         raise NothingToDo(f"run {folder.run_id} has ended; there is nothing to cancel")
     with open_connections() as connections:
-        # Asked by a command of its own: it also ends what an agent left that is gone.
-        failures = tell_hosts_to_cancel(
-            folder, connections.transport, unheard if folder.is_committed else None
-        )
+        # Asked by a command of its own: it also ends what an agent left that is gone. What is here of an open run is
+        # looked at afterwards: hosts must stop even if that cannot be read.
+        failures = tell_hosts_to_cancel(folder, connections.transport, unheard if ended else None)
         for failure in failures.values():
             warn(
                 f"not told to stop, and may go on: {failure}\n"
                 f"  tell it again with: farbench cancel {folder.run_id}"
             )
-        if not folder.is_committed:
+        if ended:
+            outcome = stored(kept, folder)
+        else:
             outcome, failures = _bring_home_cancelled(kept, folder, connections, failures, forget)
     if as_json:
         print_json(outcome.to_json())

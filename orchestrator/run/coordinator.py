@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from orchestrator.archive import OpenRun, columns, expected, fold_run
+from orchestrator.errors import ArchiveFault
 from orchestrator.events import AgentState
 from orchestrator.events import journal as events
 from orchestrator.inventory import HostSpec
@@ -22,7 +23,7 @@ from orchestrator.run.arenas import limit_arenas
 from orchestrator.run.hostrun import HostRun
 from orchestrator.run.hosttask import HostTask
 from orchestrator.run.interrupts import Interrupts
-from orchestrator.run.news import Changed, Chunk, HostPhase, News, joined
+from orchestrator.run.news import Changed, Chunk, HostPhase, News, Unkept, joined
 from orchestrator.run.observer import HostView, Observer, skew, waiting_for
 from orchestrator.transport.base import Transport
 
@@ -78,6 +79,8 @@ class Coordinator:
         self._left: set[str] = set()
         self._interrupts = Interrupts()
         self.views: dict[str, HostView] = {}
+        self.unkept: ArchiveFault | None = None
+        """Why files of a host that has ended could not be kept here: as long as they are not, the run is not complete."""
         self.fold = fold_run(run.folder, self._document, listener=self._hear)
 
     def employ(
@@ -243,6 +246,8 @@ class Coordinator:
                 self._observer.measured(measurement)
         elif isinstance(news, Changed):
             self._changed(news)
+        elif isinstance(news, Unkept):
+            self.unkept = self.unkept or news.error
         elif self._dealing is not None:
             self._dealing.dealer.current(news.host)
 

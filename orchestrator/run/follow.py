@@ -82,6 +82,8 @@ def follow_run(
             hosts = record.host_records(coordinator.fold, left.hosts, coordinator.clock_offsets())
             run.update_run_document({"hosts": hosts})
             return left
+        if coordinator.unkept is not None:
+            raise coordinator.unkept
         return conclude(
             run, coordinator.fold, coordinator.views, clock_offsets=coordinator.clock_offsets(),
             cancelled=way in (Way.CANCEL, Way.FORGET), forget=way is Way.FORGET, now_s=clock(),
@@ -119,7 +121,7 @@ def _task(
         sealed=launch.hands is not None,
         secrets=secrets,
         offset=offset,
-        before=_end_of(run, name, offset),
+        before=run.journal_end(name, BEFORE_BYTES),
         base=fold.host(name).base if offset else 0,
         begun=way is not Way.START,
         first=way is Way.START,
@@ -151,11 +153,3 @@ def _found_useless(run: OpenRun, document: RunDocument) -> dict[str, HostView]:
         for name, host in document.hosts.items()
         if host.state in bad and not run.journal_size(name)
     }
-
-
-def _end_of(run: OpenRun, host: str, size: int) -> bytes:
-    if not size:
-        return b""
-    with run.folder.events(host).open("rb") as journal:
-        journal.seek(max(0, size - BEFORE_BYTES))
-        return journal.read()

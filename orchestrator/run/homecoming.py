@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from orchestrator.archive import OpenRun, RunFolder
+from orchestrator.archive.faults import reading, writing
 from orchestrator.errors import ArchiveError, HostUnusable
 from orchestrator.launch.dialogue import Dialogue, RemoteFile
 from orchestrator.launch.fetching import Fetched, fetch
@@ -89,7 +92,7 @@ def _bring_each(
     here = {path: _copy_of(file, shelf) for path, file in wanted.items()}
     hashes = {path: None if copy is None else _sha256(copy) for path, copy in here.items()}
     left, last = HOST_LIMIT_BYTES, None
-    for number, came in enumerate(fetch(dialogue, run_id, hashes, FILE_LIMIT_BYTES), 1):
+    for number, came in enumerate(_fetched(dialogue, run_id, hashes), 1):
         if last is None or time.monotonic() - last >= SAID_EVERY_S:
             last = time.monotonic()
             say(f"bringing home {number}/{len(wanted)} files")
@@ -108,6 +111,19 @@ def _bring_each(
         if left < 0:
             problems.append(f"{len(wanted) - number} more files are not brought home, as they come after it")
             return
+
+
+def _fetched(dialogue: Dialogue, run_id: str, hashes: Mapping[str, str | None]) -> Iterator[Fetched]:
+    """A large file waits in the folder for temporary files, which may have no room for it."""
+    with writing(_temporary_folder()):
+        yield from fetch(dialogue, run_id, hashes, FILE_LIMIT_BYTES)
+
+
+def _temporary_folder() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError:  # not one can be written; few files are so large that they need it
+        return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - only named
 
 
 def _too_large(path: str, left: int) -> str:
@@ -134,7 +150,7 @@ def _keep(came: Fetched, copy: Path | None, shelf: Shelf) -> Path:
         raise ArchiveError("the host says that it is here already, which it is not")
     if copy == shelf.places(came.path)[0]:
         return copy
-    with copy.open("rb") as content:
+    with reading(copy), copy.open("rb") as content:
         return shelf.save(came.path, _pieces(content))
 
 
@@ -153,9 +169,13 @@ def _last_line(error: Exception) -> str:
     return lines[-1].strip() if lines else type(error).__name__
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sha256(path: Path) -> str | None:
+    """None for what cannot be read: it comes again, in its place."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

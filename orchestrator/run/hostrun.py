@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from orchestrator.errors import FarbenchError, HostError, HostRefused, HostUnreachable
+from orchestrator.errors import ArchiveFault, FarbenchError, HostError, HostRefused, HostUnreachable
 from orchestrator.inventory import HostSpec
 from orchestrator.launch.dialogue import (
     Alive,
@@ -32,7 +32,7 @@ from orchestrator.launch.dialogue import (
 )
 from orchestrator.run.controls import Controls
 from orchestrator.run.hosttask import HostTask
-from orchestrator.run.news import Changed, Chunk, Current, HostPhase, News
+from orchestrator.run.news import Changed, Chunk, Current, HostPhase, News, Unkept
 from orchestrator.transport.base import Transport
 
 FIRST_PAUSE_S = 0.5
@@ -299,7 +299,11 @@ class HostRun:
             problems: Sequence[str] = ()
             if self.task.at_end is not None and self._transport is not None:
                 dialogue = Dialogue(self._transport, self.task.spec)
-                problems = self.task.at_end(dialogue, partial(self._say, HostPhase.RUNNING))
+                try:
+                    problems = self.task.at_end(dialogue, partial(self._say, HostPhase.RUNNING))
+                except ArchiveFault as error:
+                    self._outbox.put(Unkept(self.name, error))
+                    problems = [f"its collected files are still there, as {error}"]
             told = [f"{self.name}: {text}" for text in (*filter(None, [end.reason]), *problems)]
             phase = HostPhase.UNUSABLE if end.reason else HostPhase.OK
             self._say(phase, "\n".join(told) or None, ended=end.state)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.archive.faults import reading
 from orchestrator.errors import ArchiveError
 from orchestrator.inventory import HostSpec
 
@@ -59,7 +60,8 @@ def read(folder: Path) -> Launch:
     """The launch of an open run. Raises `ArchiveError` when it is missing or damaged."""
     path = folder / NAME
     try:
-        document = json.loads(path.read_bytes())
+        with reading(path, absent=False):
+            document = json.loads(path.read_bytes())
         if document["schema_version"] > VERSION:
             raise ArchiveError(
                 f"{path}: was written by a newer farbench; upgrade farbench to go on with this run"
@@ -74,5 +76,5 @@ def read(folder: Path) -> Launch:
         )
     except FileNotFoundError:
         raise ArchiveError(f"{path}: missing; this run can be reported, but not taken up again") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise ArchiveError(f"{path}: is damaged: {error}") from None

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from orchestrator.errors import ArchiveFault
+
 
 class HostPhase(StrEnum):
     """Where a host of a run stands. The last five are final, and the words of the run's result."""
@@ -54,7 +56,15 @@ class Current:
     host: str
 
 
-News = Changed | Chunk | Current
+@dataclass(frozen=True)
+class Unkept:
+    """Files that the host has for us could not be kept here: the host is well, and the run must not be completed yet."""
+
+    host: str
+    error: ArchiveFault
+
+
+News = Changed | Chunk | Current | Unkept
 
 
 def joined(news: Sequence[News]) -> Iterator[News]:

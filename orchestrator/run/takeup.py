@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.archive import Archive, OpenRun, RunDocument, RunFolder, expected, fold_run, read_document
+from orchestrator.archive.faults import reading
 from orchestrator.errors import ArchiveError, HostError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
@@ -191,7 +192,7 @@ def each_host(hosts: Mapping[str, HostSpec], do: Callable[[HostSpec], T]) -> dic
 
 def _new_bytes(path: Path, offset: int) -> Iterator[bytes]:
     try:
-        with path.open("rb") as journal:
+        with reading(path, absent=False), path.open("rb") as journal:
             journal.seek(offset)
             while data := journal.read(1 << 20):
                 yield data
@@ -203,4 +204,6 @@ def script_files(scripts: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run as its hosts have them: (path in their run folder, content)."""
     for path in sorted(scripts.rglob("*")):
         if path.is_file():
-            yield f"scripts/{path.relative_to(scripts).as_posix()}", path.read_bytes()
+            with reading(path):
+                content = path.read_bytes()
+            yield f"scripts/{path.relative_to(scripts).as_posix()}", content

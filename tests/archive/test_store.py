@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from orchestrator.archive import Archive, RunFolder, fold_run, read_document, read_results
 from orchestrator.archive.columns import COLUMNS
 from orchestrator.archive.query import query
-from orchestrator.errors import ArchiveError
+from orchestrator.errors import ArchiveError, ArchiveUnreadable
 from orchestrator.model import Measurement
 from orchestrator.report import build
 
@@ -94,6 +95,25 @@ def test_journals_grow_without_gaps(archive: Archive, document):
     with pytest.raises(ArchiveError, match="another one"):
         run.append_events("gpu 1", 0, b"ONE\ntwo\n")
     assert run.folder.events("gpu 1").read_bytes() == b"one\ntwo\nthree\n"
+
+
+def test_a_copy_that_cannot_be_read_is_no_bug(archive: Archive, document):
+    """What is here already is compared with what comes again; that the file cannot be read is said, with its path."""
+    run = archive.create("r1", document(), {})
+    run.append_events("gpu1", 0, b"one\n")
+    journal = run.folder.events("gpu1")
+    journal.unlink()
+    journal.mkdir()
+    with pytest.raises(
+        ArchiveUnreadable, match=f"^{re.escape(str(journal))}: cannot be read: is no plain file$"
+    ):
+        run.append_events("gpu1", 0, b"one\ntwo\n")
+    with pytest.raises(ArchiveUnreadable, match=r"is no plain file$"):
+        run.journal_end("gpu1", 64)
+    journal.rmdir()
+    assert run.journal_end("gpu1", 64) == b""
+    run.append_events("gpu1", 0, b"one\ntwo\n")
+    assert run.journal_end("gpu1", 4) == b"two\n"
 
 
 def test_the_first_of_two_hosts_stays_the_result_when_the_folder_is_read_again(

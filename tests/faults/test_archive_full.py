@@ -1,13 +1,17 @@
-"""No room for the archive: said with what to do, whatever was going on; once there is room, everything is there."""
+"""No room for the archive, or none of it to be read: said with what to do, whatever was going on; once that is mended, everything
+is there."""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.e2e.conftest import Finished
 from tests.faults.conftest import Desk, agents, assert_complete
@@ -33,6 +37,16 @@ def in_no_room(desk: Desk, *arguments: str) -> Finished:
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=desk.folder, env=desk.environ, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def unable_to_read(desk: Desk, *arguments: str) -> Finished:
+    """A command that has no more rights than files give: root's go past them."""
+    bare = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+    done = subprocess.run(
+        [*bare, sys.executable, "-m", "orchestrator", *arguments], cwd=desk.folder, env=desk.environ,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     return Finished(done.returncode, done.stdout, done.stderr)
 
@@ -129,3 +143,97 @@ def test_when_the_run_is_committed(desk: Desk, make_sshd: Callable[..., Sshd]) -
         json.loads((desk.folder / "archive" / "runs" / run_id / "run.json").read_text())["state"]
         == "finished"
     )
+
+
+COLLECTING = """
+import os, sys, time
+with open("table.bin", "wb") as file:
+    file.write(b"t" * 3_000_000)
+open(os.path.join(os.environ["TRACES"], f"waiting-{sys.argv[1]}-{os.environ['WHERE']}"), "w").close()
+while not os.path.exists(os.path.join(os.environ["TRACES"], "open")):
+    time.sleep(0.02)
+print('{"median_us": 5.0}')
+"""
+
+
+def test_when_collected_files_come_home(desk: Desk, make_sshd: Callable[..., Sshd]) -> None:
+    """The hosts are well, and are not blamed; results have room, and are here."""
+    for name in ("h1", "h2"):
+        desk.add_host(name, make_sshd())
+    desk.write("bench.py", COLLECTING)
+    payload = {"script": "bench.py", "args": ["{{ name }}"], "collect": ["*.bin"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"name": ["a"]}}))
+    process, run_id = desk.begin()
+    wait_for(lambda: len(list(desk.traces.glob("waiting-*"))) == 2, "both cases")
+    let_files_grow_to(process.pid, 1_000_000)
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1, stderr
+    assert "unusable" not in stderr
+    for name in ("h1", "h2"):
+        where = f"archive/open/{run_id}/collected/{name}/"
+        assert f"{name}: its collected files are still there, as " in stderr
+        assert where in stderr
+        assert desk.measured_here(run_id, name) == 1
+    assert stderr.count("could not be written: File too large\n  what was launched goes on at its hosts") == 1
+    assert stderr.endswith(f"Make room here, then: farbench attach {run_id}\n")
+    full = in_no_room(desk, "pull", run_id)
+    assert (full.code, full.stdout) == (1, "")
+    assert "could not be written: File too large\n  what is not here is still at its hosts" in full.stderr
+    assert f"Make room here, then: farbench pull {run_id}\n" in full.stderr
+    done = desk.json("attach", run_id)
+    assert (done["state"], done["counts"]) == ("finished", {"ok": 2})
+    assert {host["state"] for host in done["hosts"].values()} == {"ok"}
+    collected = desk.folder / "archive" / "runs" / run_id / "collected"
+    found = {path.relative_to(collected).parts[0]: path.read_bytes() for path in collected.rglob("*.bin")}
+    assert found == {"h1": b"t" * 3_000_000, "h2": b"t" * 3_000_000}
+
+
+@pytest.mark.parametrize("what", ["hosts/h1/events.jsonl", "launch.json", "scripts/odd.py", "run.json"])
+def test_what_cannot_be_read_is_named_and_nothing_is_lost(desk: Desk, host: Sshd, what: str) -> None:
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(lambda: desk.measured_here(run_id) == CASES - 1, "results")
+    process.kill()
+    process.communicate()
+    path = desk.folder / "archive" / "open" / run_id / what
+    mode = path.stat().st_mode
+    path.chmod(0)
+    desk.open_gate()
+    for command in ("attach", "resume"):
+        done = unable_to_read(desk, command, run_id)
+        assert "Traceback" not in done.stderr
+        assert f"open/{run_id}/{what}: cannot be read: Permission denied" in done.stderr
+        assert done.code in (1, 2), done.stderr
+        if done.code == 1:
+            assert (
+                f"nothing measured there is lost. Fix that here, then: farbench attach {run_id}\n"
+                in done.stderr
+            )
+    path.chmod(mode)
+    assert desk.json("attach", run_id)["counts"] == {"ok": CASES}
+    assert_complete(desk, run_id, CASES)
+
+
+def test_a_run_is_cancelled_also_if_what_is_here_cannot_be_read(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
+        "the last case",
+    )
+    process.kill()
+    process.communicate()
+    journal = desk.folder / "archive" / "open" / run_id / "hosts" / "h1" / "events.jsonl"
+    mode = journal.stat().st_mode
+    journal.chmod(0)
+    done = unable_to_read(desk, "cancel", run_id)
+    assert done.code == 1, done.stderr
+    assert "cannot be read: Permission denied" in done.stderr
+    assert f"Fix that here, then: farbench cancel {run_id}\n" in done.stderr
+    assert not agents(host)
+    journal.chmod(mode)
+    cancelled = desk.json("cancel", run_id)
+    assert (cancelled["state"], cancelled["counts"]) == ("cancelled", {"ok": CASES - 1, "cancelled": 1})
