@@ -74,6 +74,7 @@ class Crew:
         self._end_reasons: Dict[str, str] = {}
         self._kills = MemoryKills()
         self._garbage_told = False
+        self._garbage = ""
         self._conditions = Conditions(devices, setup, recorder.problem)
         self._broke_compiling = False
         self._served = 0
@@ -167,6 +168,7 @@ class Crew:
         assert self._entry is not None
         slack_s = self._setup.slack_s(self.group.payload)
         self._done = set()
+        self._garbage = ""
         self.state = "busy"
         self._deadline = float("inf")
         # A program that is run once a case is a process of its own each time.
@@ -199,9 +201,14 @@ class Crew:
                 self._case_over(now)
             elif lead:
                 self._deadline = now + GANG_END_S
-        elif kind == "garbage" and not self._garbage_told:
-            self._garbage_told = True
-            self._recorder.problem(f"worker {worker.name} sent what is no message: {message.get('reason')}")
+        elif kind == "problem":
+            self._recorder.problem(str(message.get("message")))
+        elif kind == "garbage":
+            what = f"what is no message: {message.get('reason')}"
+            self._garbage = self._garbage or (what if lead else "")
+            if not self._garbage_told:
+                self._garbage_told = True
+                self._recorder.problem(f"worker {worker.name} sent {what}")
 
     def _case_over(self, now: float) -> None:
         assert self._turn is not None
@@ -211,7 +218,8 @@ class Crew:
             self._end_reasons[self._workers[0].name] = reason = "reported itself unhealthy"
             self._start_over("crashed", reason, now, politely=True)
             return
-        self._turn.fail_all("error", "the payload ended the case without a result for this backend", now)
+        why = "the payload ended the case without a result for this backend"
+        self._turn.fail_all("error", f"{why}; it sent {self._garbage}" if self._garbage else why, now)
         self._finish_turn()
         self._part_with(entry)
         if self._entry is not None:

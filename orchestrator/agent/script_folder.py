@@ -6,10 +6,10 @@ import glob
 import os
 import shutil
 import stat
-from typing import BinaryIO, Dict, Mapping, Sequence, Tuple
+from typing import BinaryIO, Dict, List, Mapping, Sequence, Tuple
 
 from .paths import RunPaths, checked_relative
-from .wire import native
+from .wire import native, portable
 
 
 class Folder:
@@ -47,10 +47,12 @@ class Folder:
             raise ValueError(f"{name} is no regular file")
         return os.fdopen(fd, "rb")
 
-    def collect(self, patterns: Sequence[str]) -> None:
-        """Keep the files that match: plain files of this folder that were not put there by us. Raises OSError.
+    def collect(self, patterns: Sequence[str]) -> List[str]:
+        """Keep the files that match: plain files of this folder that were not put there by us. Returns which could not be
+        kept, and why: a container may have left what is not ours to move, and results count without it.
 
         They are moved, so a link to a folder elsewhere is never followed: what lies there is not ours."""
+        problems: List[str] = []
         home = os.path.realpath(self.path)
         shutil.rmtree(self._collected, ignore_errors=True)
         for pattern in patterns:
@@ -60,10 +62,21 @@ class Folder:
                     continue
                 if os.path.realpath(path) != os.path.join(home, os.path.relpath(path, self.path)):
                     continue
-                target = os.path.join(self._collected, os.path.relpath(path, self.path))
-                os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-                os.rename(path, target)
-                os.chmod(target, 0o600)
+                try:
+                    self._keep(path)
+                except OSError as error:
+                    name = portable(os.path.relpath(path, self.path))
+                    problems.append(f"{name} is not kept: {error.strerror or error}")
+        return problems
+
+    def _keep(self, path: str) -> None:
+        target = os.path.join(self._collected, os.path.relpath(path, self.path))
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        os.rename(path, target)
+        try:
+            os.chmod(target, 0o600)
+        except PermissionError:
+            pass  # another user's; it may be readable all the same
 
     def remove(self) -> None:
         """Remove the folder, and the case's once it is empty."""

@@ -25,21 +25,25 @@ from .paths import RunPaths
 from .script_folder import Folder
 from .script_results import (
     LARGEST_DOCUMENT,
+    LONGEST_LINE,
     JsonLineFilter,
     Others,
     Outcome,
     ResultsError,
+    fitting,
     identity,
     measurements,
     read_rows,
 )
 from .script_samples import DEFAULT_TARGET_REL_ERROR
 from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
-from .wire import dump, native
+from .wire import LONGEST_MESSAGE, dump, native
 
 TERM_GRACE_S = 2.0
+MOST_TOLD = 3
 NO_RESULT = "it ended without a result"
 _CHUNK = 1 << 16
+_ROUND_IT = 4096  # bytes of a message beside its measurement
 
 
 def serve(paths: RunPaths, job: Mapping[str, Any], payload: str) -> None:
@@ -78,6 +82,7 @@ class _Runner:
         results = config.get("results") or {}
         self._source = str(results.get("from") or "stdout")
         self._format = str(results.get("format") or "json_lines")
+        self._left_out = ""
         self._bell, bell_writer = os.pipe()
         for fd in (self._bell, bell_writer):
             os.set_blocking(fd, False)
@@ -107,7 +112,8 @@ class _Runner:
             self.send({"type": "phase", "backend": backend, "phase": "measure"})
             for measurement in self._run(case, backend, attempt, others):
                 # A row may name a backend of its own; `asked` is the one that this execution was for.
-                self.send({"type": "measurement", "measurement": measurement, "asked": backend})
+                fits = fitting(measurement, LONGEST_MESSAGE - _ROUND_IT)
+                self.send({"type": "measurement", "measurement": fits, "asked": backend})
                 reported.setdefault(identity(measurement), backend)
         self.send({"type": "case_done", "healthy": True})
 
@@ -123,7 +129,7 @@ class _Runner:
             with tempfile.TemporaryFile(dir=folder.path) as spool:
                 outcome, words = self._execute(argv, folder.path, case, spool)
                 rows, outcome = self._rows(folder, spool, outcome)
-            folder.collect(self._config.get("collect") or ())
+            self._tell(case, backend, folder.collect(self._config.get("collect") or ()))
         except OSError as error:
             rows, outcome = (
                 [],
@@ -133,11 +139,21 @@ class _Runner:
         finally:
             folder.remove()
         if outcome.status == "ok" and not rows:
-            outcome = Outcome("error", NO_RESULT)
+            outcome = Outcome("error", "; ".join(filter(None, (NO_RESULT, self._left_out))))
+        elif self._left_out:
+            self._tell(case, backend, [self._left_out])
         if outcome.status != "ok" and words:
             outcome = Outcome(outcome.status, f"{outcome.reason}; it last printed: {words}")
         target = float((case.get("measure") or {}).get("target_rel_error") or DEFAULT_TARGET_REL_ERROR)
         return measurements(rows, backend, keys, outcome, others, target)
+
+    def _tell(self, case: Mapping[str, Any], backend: str, problems: Sequence[str]) -> None:
+        told = [
+            *problems[:MOST_TOLD],
+            *([f"{len(problems) - MOST_TOLD} more"] if len(problems) > MOST_TOLD else []),
+        ]
+        if told:
+            self.send({"type": "problem", "message": f"{case.get('label')}, {backend}: {'; '.join(told)}"})
 
     def _argv(self, case: Mapping[str, Any], backend: str, folder: Folder) -> List[str]:
         argv = [str(argument) for argument in case["commands"][backend]]
@@ -193,6 +209,7 @@ class _Runner:
             return Outcome("error", f"cannot start {argv[0]}: {_why(error, argv)}"), None
         finally:
             os.close(inherited)
+        self._left_out = ""
         output = _Sink(spool if self._source == "stdout" else None, self._format)
         complaints = _Sink(None, self._format)
         try:
@@ -202,6 +219,7 @@ class _Runner:
             os.close(errors)
         if not in_time:
             return Outcome("timeout", f"it ran longer than timeout_s = {limit_s:g} s"), None
+        self._left_out = output.left_out()
         words = _words(complaints.tail, output.tail)
         code = process.returncode
         if code == 0:
@@ -281,6 +299,12 @@ class _Sink:
             if self._filter:
                 self._keep(self._filter.flush())
             self._spool.flush()
+
+    def left_out(self) -> str:
+        """What of it was no chatter and is not in the spool, in words."""
+        if self._filter is None or not self._filter.left_out:
+            return ""
+        return f"lines of more than {LONGEST_LINE >> 20} MiB that began like results were left out: {self._filter.left_out}"
 
     def _keep(self, data: bytes) -> None:
         if self._spool is not None and self._left > 0:

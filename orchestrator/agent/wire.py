@@ -11,6 +11,9 @@ import math
 import os
 from typing import Any, Iterator, List, Tuple
 
+LONGEST_MESSAGE = 8 << 20
+"""Bytes of a worker's message; what is longer is not read."""
+
 
 class Lines:
     """Whole lines of a stream that comes in pieces. No byte is looked at twice, however long a line grows."""

@@ -14,13 +14,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 from . import children, orphans, procs
 from .logs import LogFile
 from .spawning import WORKER_VARIABLE, Forked
-from .wire import Lines, dump, encoded
+from .wire import LONGEST_MESSAGE, Lines, dump, encoded
 
 EXIT_GRACE_S = 5.0
 TERM_GRACE_S = 2.0
 LEFTOVERS_S = 5.0
 _CHUNK = 1 << 16
-_LONGEST_LINE = 8 << 20
 _DRAIN_BYTES = 4 << 20
 
 Process = Union["subprocess.Popen[bytes]", Forked]
@@ -222,9 +221,11 @@ class Worker:
     def _handle_lines(self) -> None:
         for line in self._incoming.whole():
             self._on_message(self, _message(line))
-        if len(self._incoming) > _LONGEST_LINE:
+        if len(self._incoming) > LONGEST_MESSAGE:
             self._incoming.clear()
-            self._on_message(self, {"type": "garbage", "reason": "a line of more than 8 MiB"})
+            self._on_message(
+                self, {"type": "garbage", "reason": f"a line of more than {LONGEST_MESSAGE >> 20} MiB"}
+            )
 
     def _take(self, name: str) -> bytes:
         if name not in self._fds:

@@ -333,6 +333,65 @@ def test_files_are_collected_and_every_case_has_a_folder_of_its_own(host: Host) 
     assert ["collected/c1/bench/a.csv", 3] in listed
 
 
+def test_a_result_with_more_beside_its_time_than_can_be_kept_is_not_lost(host: Host) -> None:
+    script(
+        host,
+        """
+        import sys
+        samples = ",".join(["1.5000001", "1.5000003"] * 600_000)
+        print({
+            "samples": '{"median_us": 1.5, "samples_us": [' + samples + ']}',
+            "text": '{"median_us": 1.5, "log": "' + "x" * 9_000_000 + '", "kept": 1}',
+            "too long": '{"median_us": 1.5, "log": "' + "x" * 17_000_000 + '"}',
+        }[sys.argv[1]])
+        if len(sys.argv) > 2:
+            print('{"median_us": 2.5}')
+        """,
+    )
+    call = host.launch(
+        [
+            case("c1", ("samples",)),
+            case("c2", ("text",)),
+            case("c3", ("too long",)),
+            case("c4", ("too long", "two")),
+        ]
+    )
+    samples, text, too_long, other = measured(call)
+    assert (samples["status"], samples["timing"]["samples"]) == ("ok", 1_200_000)
+    assert (len(samples["samples_us"]), samples["extra"]) == (100_000, {"samples_kept": 100_000})
+    assert (text["status"], text["timing"]["median_us"], text["metrics"]) == ("ok", 1.5, {"kept": 1})
+    assert text["reason"] == "extra.log is left out: it has 9000002 bytes"
+    left_out = "lines of more than 16 MiB that began like results were left out: 1"
+    assert too_long["reason"].startswith(f"it ended without a result; {left_out}")
+    assert other["timing"]["median_us"] == 2.5
+    assert [event["message"] for event in call.events("problem")] == [f"label of c4, bench: {left_out}"]
+
+
+def test_files_that_cannot_be_kept_are_told_and_cost_no_result(host: Host) -> None:
+    """Here because something lies where they would go; a container may have left what is not ours to move."""
+    script(
+        host,
+        """
+        import os, sys
+        for n in range(5):
+            open(f"{n}.csv", "w").close()
+        if sys.argv[1] == "in the way":
+            os.makedirs(os.environ["KEPT"], exist_ok=True)
+            open(os.path.join(os.environ["KEPT"], "c1"), "w").close()
+        print('{"time_us": 1.5}')
+        """,
+        collect=["*.csv"],
+    )
+    host.job["env"]["KEPT"] = str(host.run_dir / "collected")
+    call = host.launch([case("c1", ("in the way",)), case("c2", ("fine",))])
+    records = measured(call)
+    assert [(record["status"], record["timing"]["median_us"]) for record in records] == [("ok", 1.5)] * 2
+    (problem,) = (event["message"] for event in call.events("problem"))
+    files = "; ".join(f"{n}.csv is not kept: Not a directory" for n in range(3))
+    assert problem == f"label of c1, bench: {files}; 2 more"
+    assert len(list((host.run_dir / "collected" / "c2").rglob("*.csv"))) == 5
+
+
 def test_what_is_no_python_is_executed_and_a_command_is_looked_up(host: Host) -> None:
     script(host, '#!/bin/sh\necho "{\\"time_us\\": $1}"\n', name="bench.sh")
     assert only(host, case(args=("4",), name="bench.sh"))["timing"]["median_us"] == 4
