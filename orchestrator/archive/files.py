@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -18,7 +19,16 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a file by a temporary name, fsync and rename; a kill leaves the old file or the new one.
 
     The temporary name is always the same, so that what a kill left behind is overwritten by the next attempt."""
-    temporary = temporary_name(path)
+    _write(temporary_name(path), path, chunks)
+
+
+def write_foreign(path: Path, chunks: Iterable[bytes]) -> None:
+    """The same for a file that somebody else has named: as long as a name can be, or like a temporary file of another."""
+    digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]
+    _write(path.with_name(f".{digest}.incoming"), path, chunks)
+
+
+def _write(temporary: Path, path: Path, chunks: Iterable[bytes]) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     with os.fdopen(descriptor, "wb") as file:
         for chunk in chunks:

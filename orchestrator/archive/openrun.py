@@ -145,7 +145,7 @@ class OpenRun:
             target = roots[parts[0]].joinpath(*parts[1:])
             with writing(target):
                 files.make_folder(target.parent)
-                files.write_whole(target, chunks)
+                files.write_foreign(target, chunks)
             return target
 
     def commit(

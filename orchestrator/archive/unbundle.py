@@ -163,7 +163,7 @@ def _unpack(members: Iterable[tarstream.Member], manifest: Manifest, root: Path)
             files.make_folder((root / inside).parent)
             if (root / inside).exists():
                 raise FileExistsError
-            files.write_whole(root / inside, _hashed(member.chunks, hasher.update))
+            files.write_foreign(root / inside, _hashed(member.chunks, hasher.update))
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise _Wrong(f"{relative!r:.80} and another of its files have one name here") from None
         if hasher.hexdigest() != entry.sha256:

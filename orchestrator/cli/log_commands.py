@@ -176,7 +176,7 @@ def pull(
 def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path | None) -> dict[str, Any]:
     """{"files": [{"host", "path", "bytes"}], "hosts": {name: what went wrong, or None}}."""
     from orchestrator.archive.faults import writing
-    from orchestrator.archive.files import make_folder, write_whole
+    from orchestrator.archive.files import make_folder, write_foreign
     from orchestrator.archive.paths import safe_name
     from orchestrator.launch.dialogue import Dialogue
     from orchestrator.run import launchfile
@@ -207,7 +207,7 @@ def _pull(kept: Archive, folder: RunFolder, hosts: tuple[str, ...], output: Path
         target = target_of(name, path)
         with writing(target):
             make_folder(target.parent)
-            write_whole(target, pieces)
+            write_foreign(target, pieces)
         return target
 
     with Connections(environ=os.environ, warn=warn) as connections:

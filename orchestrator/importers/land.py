@@ -82,7 +82,7 @@ def import_file(
         run = made.create(run_id, document, {})
         with run:
             files.make_folder(run.folder.imported)
-            files.write_whole(run.folder.imported / safe_name(source.name), [source.content])
+            files.write_foreign(run.folder.imported / safe_name(source.name), [source.content])
             committed = run.commit(measurements, "finished", ended_at=moments[-1] if moments else began)
         folder = move_in(archive, committed)
     return Landed(folder, name, len(measurements), remarks=found.remarks)

@@ -304,10 +304,4 @@ def _following(before: bytes, session: Session | None) -> dict[str, Any]:
 
 def _stays_inside(path: str) -> bool:
     parts = PurePosixPath(path).parts
-    return (
-        bool(parts)
-        and not path.startswith("/")
-        and ".." not in parts
-        and "\0" not in path
-        and "\\" not in path
-    )
+    return bool(parts) and not path.startswith("/") and ".." not in parts and "\0" not in path

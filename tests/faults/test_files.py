@@ -161,6 +161,35 @@ def test_a_file_whose_name_is_no_text_is_told_and_holds_up_nothing(desk: Desk, h
     assert (sorted(path.name for path in (desk.folder / "files").rglob("*.csv"))) == ["good.csv", "gut-é.csv"]
 
 
+ODD_NAMES = (
+    "con\\back.csv", "a\nb.csv", "-rf.csv", "\x1b[31m.csv", "[x]*.csv", "%2F.csv", " .csv",
+    ".x.csv.tmp", "x.csv", f"{'long' * 62}abc.csv",
+)  # fmt: skip
+"""The last three: like the temporary file of another, and as long as a name can be."""
+
+
+def test_files_of_any_name_come_home_and_travel(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    desk.write(
+        "bench.py",
+        f"for name in {ODD_NAMES!r}:\n    open(name, 'w').write(name)\nprint('{{\"median_us\": 5.0}}')\n",
+    )
+    payload = {"script": "bench.py", "collect": ["*.csv", ".*.tmp"]}
+    desk.write("sweep.yaml", json.dumps({"name": "s", "payload": payload, "matrix": {"name": ["a"]}}))
+    process, run_id = desk.begin()
+    assert "not brought home" not in desk.end(process)["said"]
+    assert desk.farbench("pull", run_id, "-o", "files").code == 0
+    assert desk.farbench("export", run_id, "-o", "run.tar.zst").code == 0
+    assert desk.farbench("import", "run.tar.zst", "--archive", "other").code == 0
+    for folder in (
+        f"archive/runs/{run_id}/collected",
+        "files/h1/collected",
+        f"other/runs/{run_id}/collected",
+    ):
+        found = {p.name: p.read_text() for p in (desk.folder / folder).rglob("*") if p.is_file()}
+        assert found == {name: name for name in ODD_NAMES}
+
+
 def test_a_file_that_does_not_fit_comes_home_later(desk: Desk, host: Sshd) -> None:
     """The link breaks while files come home: they are fetched again, and the run is complete only then."""
     desk.add_host("h1", host)
