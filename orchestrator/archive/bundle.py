@@ -31,6 +31,8 @@ MANIFEST, NOTES, RUN = "farbench-run.json", "notes.json", "run/"
 MOST_FILES = 200_000
 _LEVEL = 9
 _CHUNK = 1 << 20
+_FOREIGN = ("scripts", "logs", "collected", "imported")
+"""Folders of files whose names are not ours."""
 _OF_THIS_MACHINE = ("coordinator.lock",)
 
 
@@ -113,7 +115,7 @@ def _names(root: Path) -> list[str]:
         for name in names:
             file = Path(place) / name
             relative = file.relative_to(root).as_posix()
-            half_written = name.startswith(".") and name.endswith(".tmp")
+            half_written = files.is_half_written(name, foreign=relative.partition("/")[0] in _FOREIGN)
             if not half_written and relative not in _OF_THIS_MACHINE and stat.S_ISREG(file.lstat().st_mode):
                 found.append(relative)
     return sorted(found)

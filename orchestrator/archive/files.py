@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +27,13 @@ def write_foreign(path: Path, chunks: Iterable[bytes]) -> None:
     """The same for a file that somebody else has named: as long as a name can be, or like a temporary file of another."""
     digest = hashlib.sha256(os.fsencode(path.name)).hexdigest()[:32]
     _write(path.with_name(f".{digest}.incoming"), path, chunks)
+
+
+def is_half_written(name: str, *, foreign: bool) -> bool:
+    """Whether a file is one that a kill left behind, of `write_foreign` or of `write_whole`."""
+    if foreign:
+        return re.fullmatch(r"\.[0-9a-f]{32}\.incoming", name) is not None
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def _write(temporary: Path, path: Path, chunks: Iterable[bytes]) -> None:
