@@ -84,7 +84,7 @@ class Archive:
                 files.append(draft.scripts / _inside(name), content)
             files.make_folder(draft.path)
             for name, content in (others or {}).items():
-                files.write_foreign(draft.path / name, [content])
+                files.write_whole(draft.path / name, [content])
             write_document(draft.run_json, document)
             descriptor = lock.take(draft.lock)
             draft.path.rename(folder.path)
