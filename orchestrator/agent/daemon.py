@@ -5,6 +5,7 @@ It is forked by `launcher`, and tells it over a pipe that it lives.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import selectors
@@ -61,7 +62,13 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
     os.write(tell, b"ok")
     os.close(tell)
     try:
-        _work(paths, job, secrets, journal, history)
+        _work(paths, job, secrets, journal, history, lock_fd)
+    except lock.FolderGone:
+        # Another agent may be at work by now, whose processes have our marks: end only what is ours for certain.
+        for pid in procs.descendants(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(1)
     except JournalFull as error:
         print(f"the journal cannot grow any more: {error}", file=sys.stderr)
         raise SystemExit(1) from error
@@ -75,7 +82,12 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
 
 
 def _work(
-    paths: RunPaths, job: Mapping[str, Any], secrets: Mapping[str, str], journal: Journal, history: History
+    paths: RunPaths,
+    job: Mapping[str, Any],
+    secrets: Mapping[str, str],
+    journal: Journal,
+    history: History,
+    lock_fd: int,
 ) -> None:
     logout = None if _slurm_job(job) else kills_at_logout(user())
     if logout is not None:
@@ -88,7 +100,7 @@ def _work(
     leases = Leases(slots, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]})
     selector = selectors.DefaultSelector()
     setup = RunSetup(paths, job, secrets, selector)
-    supervisor = Supervisor(setup, journal, history, devices, leases, selector, why_not)
+    supervisor = Supervisor(setup, journal, history, devices, leases, selector, why_not, lock_fd)
     signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
     signal.signal(signal.SIGINT, lambda *_: supervisor.stop())
     state = supervisor.run()

@@ -28,6 +28,22 @@ def acquire(paths: RunPaths, wait_s: float = 2.0) -> Optional[int]:
         return fd
 
 
+class FolderGone(Exception):
+    """The run's folder is not there any more, or is another one: whatever is done for it now is done by somebody else."""
+
+
+def require(paths: RunPaths, fd: int) -> None:
+    """Raises `FolderGone` unless the lock that is held by `fd` is the one of the run's folder."""
+    try:
+        found = os.stat(paths.lock)
+    except (FileNotFoundError, NotADirectoryError):
+        raise FolderGone(paths.root) from None
+    except OSError:
+        return  # it cannot be told; a network folder may be away for a moment
+    if not os.path.samestat(found, os.fstat(fd)):
+        raise FolderGone(paths.root)
+
+
 def is_held(paths: RunPaths) -> bool:
     """Whether the run's agent lives."""
     try:

@@ -13,6 +13,7 @@ import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
+from . import lock
 from .claims import Claims
 from .crew import Crew
 from .history import History
@@ -42,10 +43,12 @@ class Supervisor:
         devices: List[Dict[str, Any]],
         leases: Leases,
         selector: selectors.BaseSelector,
-        why_no_device: str = "",
+        why_no_device: str,
+        lock_fd: int,
     ) -> None:
         self.gave_up = ""
         self._why_no_device = why_no_device
+        self._lock_fd = lock_fd
         self._setup = setup
         self._journal = journal
         self._devices = devices
@@ -78,7 +81,9 @@ class Supervisor:
         return self._inbox.sealed
 
     def run(self) -> str:
-        """Work until the end; its state: `finished`, `cancelled`, or `stopped` (by `stop`: the run is not over)."""
+        """Work until the end; its state: `finished`, `cancelled`, or `stopped` (by `stop`: the run is not over).
+
+        Raises `lock.FolderGone`; the workers are still there then."""
         while True:
             now = time.monotonic()
             if self._stop_asked and not self._stopping:
@@ -158,6 +163,7 @@ class Supervisor:
 
     def _look(self, now: float) -> None:
         self._look_at = now + LOOK_EVERY_S
+        lock.require(self._setup.paths, self._lock_fd)
         self._inbox.take_batches()
         for request in self._inbox.requests():
             if request.get("type") == "cancel" and self._stopping != "cancelled":

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -85,6 +86,34 @@ def test_a_killed_agent_is_seen_and_its_successor_measures_only_what_is_left(hos
     assert measured == [
         ("c1", "a", 1), ("c1", "b", 1), ("c2", "a", 1), ("c2", "b", 2), ("c2", "c", 2), ("c3", "a", 1),
     ]  # fmt: skip
+
+
+def test_an_agent_whose_folder_is_removed_ends_and_touches_nothing_of_its_successor(host: Host) -> None:
+    """Both have the same marks, and their workers the same names."""
+    cases = [does("c1", a="ok"), does("c2", a="gate"), does("c3", a="ok")]
+    host.launch(cases).wait_for("measurement")
+    wait_for(lambda: host.trace("gates"))
+    first, worker = host.agent_pid(), int(host.trace("cases")[-1].split()[1])
+    os.kill(first, signal.SIGSTOP)  # it cannot notice before its successor is at work
+    shutil.rmtree(host.workdir)  # with the leases in it
+    second = host.launch(cases)
+    assert second.expect("launched")["already"] is False
+    wait_for(lambda: len(host.trace("gates")) == 2)
+    os.kill(first, signal.SIGCONT)
+    wait_for(lambda: not runs(first) and not runs(worker))
+    (host.traces / "open").touch()
+    assert second.expect("end")["state"] == "finished"
+    found = measurements(second)
+    assert {key: (record["status"], record["attempt"]) for key, record in found.items()} == {
+        "c1/a": ("ok", 1), "c2/a": ("ok", 1), "c3/a": ("ok", 1),
+    }  # fmt: skip
+
+
+def test_an_agent_whose_folder_is_removed_leaves_no_process(host: Host) -> None:
+    host.launch([does("c1", a="hang")]).wait_for("case_started")
+    agent, worker = host.agent_pid(), int(host.trace("cases")[-1].split()[1])
+    shutil.rmtree(host.run_dir)
+    wait_for(lambda: not runs(agent) and not runs(worker))
 
 
 def test_a_case_that_ends_agents_does_not_keep_the_others_from_being_measured(host: Host) -> None:
