@@ -85,6 +85,8 @@ class Supervisor:
 
         Raises `lock.FolderGone`; the workers are still there then."""
         while True:
+            # Each time: whoever is at work in a new folder has ended our workers, and that must not look like a crash.
+            lock.require(self._setup.paths, self._lock_fd)
             now = time.monotonic()
             if self._stop_asked and not self._stopping:
                 self._end_crews("stopped", give_back=False)
@@ -163,7 +165,6 @@ class Supervisor:
 
     def _look(self, now: float) -> None:
         self._look_at = now + LOOK_EVERY_S
-        lock.require(self._setup.paths, self._lock_fd)
         self._inbox.take_batches()
         for request in self._inbox.requests():
             if request.get("type") == "cancel" and self._stopping != "cancelled":

@@ -94,6 +94,7 @@ def test_an_agent_whose_folder_is_removed_ends_and_touches_nothing_of_its_succes
     host.launch(cases).wait_for("measurement")
     wait_for(lambda: host.trace("gates"))
     first, worker = host.agent_pid(), int(host.trace("cases")[-1].split()[1])
+    wait_for(lambda: (stat := procs.stat(first)) is not None and stat.state == "S")
     os.kill(first, signal.SIGSTOP)  # it cannot notice before its successor is at work
     shutil.rmtree(host.workdir)  # with the leases in it
     second = host.launch(cases)
@@ -110,7 +111,8 @@ def test_an_agent_whose_folder_is_removed_ends_and_touches_nothing_of_its_succes
 
 
 def test_an_agent_whose_folder_is_removed_leaves_no_process(host: Host) -> None:
-    host.launch([does("c1", a="hang")]).wait_for("case_started")
+    host.launch([does("c1", a="hang")])
+    wait_for(lambda: host.trace("cases"))
     agent, worker = host.agent_pid(), int(host.trace("cases")[-1].split()[1])
     shutil.rmtree(host.run_dir)
     wait_for(lambda: not runs(agent) and not runs(worker))
