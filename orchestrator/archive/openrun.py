@@ -15,7 +15,7 @@ from orchestrator.archive.document import RunDocument, read_document, write_docu
 from orchestrator.archive.faults import reading, writing
 from orchestrator.archive.journals import read_measurements
 from orchestrator.archive.paths import COMMITTED, RunFolder
-from orchestrator.errors import ArchiveError
+from orchestrator.errors import ArchiveError, ArchiveUnreadable
 from orchestrator.events import Fold
 from orchestrator.events.journal import measurement_line
 from orchestrator.model import Measurement
@@ -117,9 +117,14 @@ class OpenRun:
             path = self.folder.events(host)
             with writing(path):
                 size = _size(path)
+            if not size and not self.folder.run_json.exists():
+                raise ArchiveUnreadable(
+                    f"{self.folder.path} is gone: it was removed or moved, or its disk is not mounted any more; "
+                    "put it back, or name its new place by --archive"
+                )
             if offset > size:
-                raise ArchiveError(
-                    f"{path}: bytes {size} to {offset} of the journal are missing; follow from {size}"
+                raise ArchiveUnreadable(
+                    f"{path}: bytes {size} to {offset} of the journal are missing here; follow from {size}"
                 )
             known = size - offset
             if known:

@@ -237,3 +237,38 @@ def test_a_run_is_cancelled_also_if_what_is_here_cannot_be_read(desk: Desk, host
     journal.chmod(mode)
     cancelled = desk.json("cancel", run_id)
     assert (cancelled["state"], cancelled["counts"]) == ("cancelled", {"ok": CASES - 1, "cancelled": 1})
+
+
+@pytest.mark.parametrize("done", [0, CASES - 1])
+def test_an_archive_that_is_moved_in_the_middle(desk: Desk, host: Sshd, done: int) -> None:
+    """As when its disk is unplugged: no new archive is begun in its place, and at its new place the run is taken up."""
+    desk.add_host("h1", host)
+    desk.sweep([{"i": i, "how": "wait" if i == done else "ok"} for i in range(CASES)])
+    process, run_id = desk.begin()
+    wait_for(lambda: desk.measured_here(run_id) == done and (desk.traces / "waiting").exists(), "the gate")
+    (desk.folder / "archive").rename(desk.folder / "moved")
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1, stderr
+    assert f"error: archive/open/{run_id} is gone: it was removed or moved" in stderr
+    assert f"nothing measured there is lost. Fix that here, then: farbench attach {run_id}\n" in stderr
+    assert not (desk.folder / "archive").exists()
+    found = desk.json("attach", run_id, "--archive", "moved")
+    assert (found["state"], found["counts"]) == ("finished", {"ok": CASES})
+
+
+def test_a_journal_that_is_removed_here_comes_again(desk: Desk, host: Sshd) -> None:
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(), "the gate"
+    )
+    (desk.folder / "archive" / "open" / run_id / "hosts" / "h1" / "events.jsonl").unlink()
+    desk.open_gate()
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 1, stderr
+    assert "of the journal are missing here; follow from 0\n" in stderr
+    assert f"Fix that here, then: farbench attach {run_id}\n" in stderr
+    assert desk.json("attach", run_id)["counts"] == {"ok": CASES}
+    assert_complete(desk, run_id, CASES)
