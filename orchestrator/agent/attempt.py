@@ -27,6 +27,7 @@ class Attempt:
         self.remaining: List[str] = list(backends)
         self._asked = len(self.remaining)
         self._named = False  # whether the worker has said that it is at work on the backend that is on
+        self.preparing = False  # whether it has said that it makes the inputs
         self._limits = {
             "compile": seconds(item.get("compile_timeout_s"), DEFAULT_COMPILE_TIMEOUT_S),
             "run": seconds(item.get("timeout_s"), DEFAULT_TIMEOUT_S) + slack_s,
@@ -68,13 +69,14 @@ class Attempt:
         """The worker says what it does next. What was already reported is not timed again."""
         if backend in self.remaining and phase in PHASES:
             self._began.setdefault(backend, time.time())
-            self._named = phase != PREPARE
+            self.preparing = phase == PREPARE
+            self._named = not self.preparing
             self._switch(backend, "compile" if phase in (PREPARE, "compile") else "run", now)
 
     def reported(self, backend: str, now: float) -> None:
         """A measurement of a backend came in (again, if it has several rows)."""
         self._stop(now)
-        self._named = False
+        self._named = self.preparing = False
         if backend in self.remaining:
             self.remaining.remove(backend)
         self._go_on(now)

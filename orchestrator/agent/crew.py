@@ -310,6 +310,8 @@ class Crew:
         assert self._turn is not None
         entry, attempt = self._turn.entry, self._turn.attempt
         self._broke_compiling = attempt.compiling
+        if attempt.preparing:
+            reason = f"while it made the case's inputs: {reason}"
         if attempt.to_blame is not None:
             self._turn.fail(status, reason, now)
         elif status == "timeout":

@@ -102,7 +102,7 @@ def test_inputs_that_end_two_workers_end_the_case_and_blame_no_backend(host: Hos
     }  # fmt: skip
     assert {found[f"c1/{name}"]["reason"] for name in "abc"} == {
         "not tried: this case has ended 2 workers with no backend to blame; "
-        "last: exit code 7; it last printed: last words of the payload"
+        "last: while it made the case's inputs: exit code 7; it last printed: last words of the payload"
     }
     assert len(host.trace("cases")) == 3
 
@@ -122,7 +122,7 @@ def test_inputs_that_take_too_long_are_not_waited_for_once_a_backend(host: Host)
         "c1/a": ("timeout", 1), "c1/b": ("timeout", 2), "c1/c": ("timeout", 2), "c1/d": ("timeout", 2),
         "c2/a": ("ok", 1),
     }  # fmt: skip
-    took = "compiling and preparing took longer than compile_timeout_s = 1 s"
+    took = "while it made the case's inputs: compiling and preparing took longer than compile_timeout_s = 1 s"
     assert found["c1/b"]["reason"].startswith(took)
     assert found["c1/d"]["reason"].startswith(
         f"not tried: this case has ended 2 workers with no backend to blame; last: {took}"
