@@ -41,6 +41,7 @@ Start here:
 
 EPILOG = "Exit codes: 0 all measured · 1 something failed, or nothing is ok · 2 wrong usage or file · 3 no usable host · 4 nothing to do · 5 regression · 70 a bug · 130 interrupted"
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """What a stream that cannot be written says."""
 
@@ -139,7 +140,13 @@ def run(argv: list[str] | None = None) -> int:
         return error.exit_code
     except OSError as error:
         # Of a file that is opened the name is known; the archive tells of its own.
-        return _cannot_write(error) if error.errno in FULL and error.filename is None else _bug(error)
+        if error.errno in FULL and error.filename is None:
+            return _cannot_write(error)
+        words = _of_a_full_disk(error)
+        if words is None:
+            return _bug(error)
+        mention(f"error: {words}\n")
+        return EXIT_INCOMPLETE
     except Exception as error:  # noqa: BLE001 - the outermost boundary: what is left is a bug, said as one
         return _bug(error)
 
@@ -166,6 +173,16 @@ def _came_of_interrupted_loading(error: BaseException) -> bool:
             return True
         link = link.__cause__ or link.__context__
     return False
+
+
+def _of_a_full_disk(error: OSError) -> str | None:
+    """What to do if there is no room for a file that is no part of the archive; None for any other error."""
+    if error.errno == errno.ENOENT and "usable temporary directory" in str(error.strerror):
+        # Python tries them by writing a few bytes into each.
+        return f"{error.strerror}: make room in one of them, or name another folder by TMPDIR"
+    if error.errno in NO_ROOM:
+        return f"{error.filename} could not be written: {error.strerror}. Make room there"
+    return None
 
 
 def _cannot_write(error: OSError) -> int:

@@ -148,7 +148,14 @@ class OpenSshTransport:
         """With a socket and a log that no other one has."""
         with self._lock:
             if self._folder is None:
-                self._folder = _private_folder()
+                try:
+                    self._folder = _private_folder()
+                except OSError as error:  # ours, not the host's: once there is room, the next try succeeds
+                    raise HostUnreachable(
+                        self.host,
+                        f"no folder for ssh's sockets can be made here: {error.strerror or error}",
+                        hint="make room there, or name another folder by TMPDIR",
+                    ) from error
             self._opened = {
                 number: master
                 for number, master in self._opened.items()

@@ -145,6 +145,21 @@ def test_when_the_run_is_committed(desk: Desk, make_sshd: Callable[..., Sshd]) -
     )
 
 
+def test_where_not_even_a_temporary_file_has_room(desk: Desk, host: Sshd) -> None:
+    """What a full disk is for most commands: said, and no bug."""
+    desk.add_host("h1", host, transport="openssh")
+    desk.sweep(1)
+    run_id = desk.json("run", "sweep.yaml")["run_id"]
+    for command in (("query", "select 1"), ("history", "x")):
+        done = in_no_room(desk, *command)
+        assert (done.code, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: No usable temporary directory found in [")
+        assert done.stderr.endswith("]: make room in one of them, or name another folder by TMPDIR\n")
+    done = in_no_room(desk, "pull", run_id, "-o", "files")
+    assert done.code == 3
+    assert "h1: no folder for ssh's sockets can be made here: No usable temporary directory" in done.stderr
+
+
 COLLECTING = """
 import os, sys, time
 with open("table.bin", "wb") as file:
