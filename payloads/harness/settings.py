@@ -27,6 +27,18 @@ _TORCH_FLAGS = (
     ("backends.cudnn", "deterministic"),
     ("backends.cudnn", "enabled"),
     ("backends.mkldnn", "enabled"),
+    ("backends.opt_einsum", "enabled"),
+    ("backends.opt_einsum", "strategy"),
+    # How torch 2.9 and newer names float32 products. What is set here may make what is older, above, unreadable.
+    ("backends", "fp32_precision"),
+    ("backends.cuda.matmul", "fp32_precision"),
+    ("backends.cudnn", "fp32_precision"),
+    ("backends.cudnn.conv", "fp32_precision"),
+    ("backends.cudnn.rnn", "fp32_precision"),
+    ("backends.mkldnn", "fp32_precision"),
+    ("backends.mkldnn.matmul", "fp32_precision"),
+    ("backends.mkldnn.conv", "fp32_precision"),
+    ("backends.mkldnn.rnn", "fp32_precision"),
 )
 
 # (name, what reads it, the name of what sets it beside that)
@@ -37,6 +49,7 @@ _TORCH_SWITCHES = (
     ("cuDNN attention", "backends.cuda.cudnn_sdp_enabled", "enable_cudnn_sdp"),
     ("BLAS library", "backends.cuda.preferred_blas_library", "preferred_blas_library"),
     ("linear algebra library", "backends.cuda.preferred_linalg_library", "preferred_linalg_library"),
+    ("anomaly detection", "is_anomaly_enabled", "set_anomaly_enabled"),
 )
 
 
@@ -112,12 +125,20 @@ def _read() -> Dict[str, Any]:
 
 
 def _write(wanted: Dict[str, Any]) -> None:
-    for name, read, write in _settings():
-        try:
-            if name in wanted and read() != wanted[name]:
-                write(wanted[name])
-        except Exception as error:  # noqa: BLE001 - as in `_read`; what cannot be put back is told
-            print("farbench: {} cannot be set back: {}".format(name, error), file=sys.stderr)
+    settings = [setting for setting in _settings() if setting[0] in wanted]
+    # Twice: one may be unreadable until another is set back (TF32, by its old and its new name).
+    for attempt in range(2):
+        failed = []
+        for name, read, write in settings:
+            try:
+                if read() != wanted[name]:
+                    write(wanted[name])
+            except Exception as error:  # noqa: BLE001 - as in `_read`; what cannot be put back is told
+                failed.append(name)
+                if attempt:
+                    print("farbench: {} cannot be set back: {}".format(name, error), file=sys.stderr)
+        if not failed:
+            return
 
 
 def _settings() -> List[_Setting]:
@@ -202,6 +223,11 @@ def _at(root: Any, path: str) -> Tuple[Any, Any]:
 
 
 def _flag(owner: Any, flag: str) -> Tuple[Callable[[], Any], Callable[[Any], Any]]:
+    second = flag + "_split_k"  # read by a name of its own, set as the second of two
+    if hasattr(owner, second):
+        return (lambda: (getattr(owner, flag), getattr(owner, second))), (
+            lambda value: setattr(owner, flag, value)
+        )
     return (lambda: getattr(owner, flag)), (lambda value: setattr(owner, flag, value))
 
 
