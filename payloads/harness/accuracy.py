@@ -82,7 +82,8 @@ class Limits:
 class Comparison:
     """Output against reference. `worst` is the largest error of an element over the reference's root mean square plus an
     eighth of the element itself; `zero` says that the reference is zero everywhere, which proves little, and `nothing`
-    that the output is, though the reference is not."""
+    that the output is, though the reference is not; `unequal` counts integers that are not the reference's, also where
+    they are too large for float64 to tell."""
 
     cosine: Optional[float]
     rel_error: Optional[float]
@@ -92,6 +93,7 @@ class Comparison:
     non_finite: int
     zero: bool = False
     nothing: bool = False
+    unequal: int = 0
 
     def objection(self, limits: Limits) -> Optional[str]:
         """Why the output is not correct, or None."""
@@ -99,6 +101,8 @@ class Comparison:
             return "{} of {} output elements are NaN or infinite (not written, or overflowed)".format(
                 self.non_finite, self.elements
             )
+        if not self.elements:
+            return "the output has no elements: there is nothing to check"
         if self.cosine is None or self.rel_error is None or self.worst is None:
             return "the output cannot be compared with the reference"
         if self.nothing:
@@ -106,6 +110,10 @@ class Comparison:
         if limits.max_rel_error == 0 and self.rel_error > 0:
             return "it must equal the reference, and differs by up to {:.4g} (relative error {:.4g})".format(
                 self.max_abs_error or 0.0, self.rel_error
+            )
+        if limits.max_rel_error == 0 and self.unequal:
+            return "it must equal the reference, and {} of {} elements do not".format(
+                self.unequal, self.elements
             )
         # "not above" instead of "below": nothing that is not a number passes.
         if not self.cosine >= limits.min_cosine:
@@ -136,14 +144,26 @@ class Comparison:
 def objection_to_reported(found: Any, asked: Mapping[str, Any]) -> Optional[str]:
     """Why the accuracy that a payload reports by itself is not what the sweep asks for, or None. Where the sweep asks for
     nothing, the payload decides."""
-    found = found or {}
-    cosine, rel_error = found.get("cosine"), found.get("rel_error")
+    cosine, rel_error = (_reported(found or {}, name) for name in ("cosine", "rel_error"))
     least, most = asked.get("min_cosine"), asked.get("max_rel_error")
-    if cosine is not None and least is not None and not float(cosine) >= float(least):
-        return "cosine {:.6f} is below {:.6g}".format(float(cosine), float(least))
-    if rel_error is not None and most is not None and not float(rel_error) <= float(most):
-        return "relative error {:.4g} is above {:.4g}".format(float(rel_error), float(most))
+    for name, value in (("cosine", cosine), ("relative error", rel_error)):
+        if value is not None and not math.isfinite(value):
+            return "the {} that it reports is {}: its output cannot be right".format(name, value)
+    if cosine is not None and least is not None and not cosine >= float(least):
+        return "cosine {:.6f} is below {:.6g}".format(cosine, float(least))
+    if rel_error is not None and most is not None and not rel_error <= float(most):
+        return "relative error {:.4g} is above {:.4g}".format(rel_error, float(most))
     return None
+
+
+def _reported(found: Mapping[str, Any], name: str) -> Optional[float]:
+    value = found.get(name)
+    if value is None:
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError("accuracy.{} is {!r}: it must be a number".format(name, value)) from None
 
 
 def compared_value(call: Call, output: Any) -> Any:
@@ -168,6 +188,11 @@ def compare(output: Any, reference: Any) -> Comparison:
                 arrays.sizes(output), arrays.sizes(reference)
             )
         )
+    for what, value in (("output", output), ("reference", reference)):
+        if not arrays.holds_numbers(value):
+            raise ValueError(
+                "the {} is of {}, which are no numbers: give Call.value".format(what, dtype_name(value))
+            )
     reference = arrays.like(reference, output)
     if arrays.is_complex(output) != arrays.is_complex(reference):
         raise ValueError(
@@ -217,7 +242,18 @@ def compare(output: Any, reference: Any) -> Comparison:
             for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference))
             if arrays.count(ref)
         )
-    return Comparison(cosine, math.sqrt(norm_error / norm_ref), largest / scale, worst, elements, 0)
+    rel_error = math.sqrt(norm_error / norm_ref)
+    return Comparison(
+        cosine, rel_error, largest / scale, worst, elements, 0, unequal=_unequal(output, reference)
+    )
+
+
+def _unequal(output: Any, reference: Any) -> int:
+    if not (arrays.is_whole(output) and arrays.is_whole(reference)):
+        return 0
+    if arrays.is_tensor(output):
+        reference = reference.to(output.dtype)  # torch does not compare every kind with every other
+    return int((arrays.plain(output) != arrays.plain(reference)).sum())
 
 
 def _scale(reference: Any) -> float:

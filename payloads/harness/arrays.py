@@ -5,6 +5,7 @@ Anything else (numbers, strings, handles) passes through untouched. Neither libr
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any, Callable, Iterator, List, Set, Tuple
 
@@ -75,10 +76,18 @@ def convert(value: Any, change: Callable[[Any], Any]) -> Any:
         return change(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return type(value)(*(convert(item, change) for item in value))
-    if isinstance(value, (tuple, list)):
+    if type(value) in (tuple, list):
         return type(value)(convert(item, change) for item in value)
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: convert(item, change) for key, item in value.items()}
+    if isinstance(value, (list, dict)):
+        # Of a user's own kind: a copy of it keeps whatever else it has.
+        nest = copy.copy(value)
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            nest[key] = convert(item, change)
+        return nest
+    if isinstance(value, tuple):
+        return type(value)(convert(item, change) for item in value)
     return value
 
 
@@ -143,8 +152,9 @@ def _leaf_bytes(leaf: Any) -> int:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether a nest and its `clone` still hold the same bits (a NaN is itself)."""
-    return all(_same_leaf(*pair) for pair in zip(leaves(one), leaves(other)))
+    """Whether a nest and its `clone` still hold the same arrays, bit by bit (a NaN is itself)."""
+    ones, others = list(leaves(one)), list(leaves(other))
+    return len(ones) == len(others) and all(map(_same_leaf, ones, others))
 
 
 def _same_leaf(one: Any, other: Any) -> bool:
@@ -202,9 +212,18 @@ def _span(leaf: Any) -> Tuple[str, int, int]:
 
 def is_number(leaf: Any) -> bool:
     """Whether an array holds numbers or codes of them, and no indices (whole numbers of 32 and 64 bits)."""
+    if is_floating(leaf):
+        return True
     if is_tensor(leaf):
-        return bool(leaf.is_floating_point() or leaf.is_complex() or leaf.element_size() <= 2)
-    return leaf.dtype.kind in "fc" or (leaf.dtype.kind in "iub" and leaf.dtype.itemsize <= 2)
+        return int(leaf.element_size()) <= 2
+    return leaf.dtype.kind in "iub" and leaf.dtype.itemsize <= 2
+
+
+def is_floating(leaf: Any) -> bool:
+    """Whether an array holds floating-point or complex numbers."""
+    if is_tensor(leaf):
+        return bool(leaf.is_floating_point() or leaf.is_complex())
+    return leaf.dtype.kind in "fc"
 
 
 def zero(leaf: Any) -> None:
@@ -249,16 +268,31 @@ def poison(value: Any) -> None:
             _poison_tensor(leaf)
         elif not leaf.flags.writeable:
             continue
-        elif leaf.dtype.kind in "fc":
-            leaf.fill(float("nan"))
-        elif leaf.dtype.kind == "b":
-            import numpy as np
+        else:
+            _poison_array(leaf)
 
-            leaf[...] = np.random.default_rng(0).integers(0, 2, leaf.shape, dtype=np.uint8)
-        elif leaf.dtype.kind in "iu":
-            import numpy as np
 
-            leaf.fill(_extreme(np.iinfo(leaf.dtype)))
+def _poison_array(leaf: Any) -> None:
+    import numpy as np
+
+    kind = leaf.dtype.kind
+    if leaf.dtype.names:
+        for name in leaf.dtype.names:
+            _poison_array(leaf[name])
+    elif kind in "fc":
+        leaf.fill(float("nan"))
+    elif kind == "b":
+        leaf[...] = np.random.default_rng(0).integers(0, 2, leaf.shape, dtype=np.uint8)
+    elif kind in "iu":
+        leaf.fill(_extreme(np.iinfo(leaf.dtype)))
+    elif kind in "mM":
+        leaf.fill(np.array("NaT", leaf.dtype))
+    elif kind == "O":
+        leaf.fill(None)
+    elif (
+        kind == "V" and leaf.dtype.itemsize
+    ):  # 16-bit and 8-bit floats of other packages: all bits make a NaN of most of them
+        leaf[...] = np.frombuffer(b"\xff" * leaf.dtype.itemsize, leaf.dtype)[0]
 
 
 def _poison_tensor(leaf: Any) -> None:
@@ -285,13 +319,32 @@ def _extreme(info: Any) -> int:
 
 def row_chunks(value: Any, elements: int = 1 << 24) -> Iterator[Any]:
     """`value` as float64 slices of about `elements` elements along its first axis; complex numbers as pairs."""
-    value = _real(value)
+    value = _real(plain(value))
     flat = value.reshape(1, -1) if value.ndim < 2 else value
     per_row = max(1, count(flat) // max(1, flat.shape[0]))
     step = max(1, elements // per_row)
     for start in range(0, flat.shape[0], step):
         part = flat[start : start + step]
         yield part.double() if is_tensor(part) else part.astype("float64")
+
+
+def plain(value: Any) -> Any:
+    """A numpy matrix as the array it is: its products are other ones."""
+    numpy = sys.modules.get("numpy")
+    matrix = getattr(numpy, "matrix", None)
+    return numpy.asarray(value) if numpy and matrix and isinstance(value, matrix) else value
+
+
+def holds_numbers(value: Any) -> bool:
+    """Whether an array can be compared as numbers: not where it has fields, text or dates."""
+    return is_tensor(value) or not (value.dtype.names or value.dtype.kind in "SUmM")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether an array holds integers (or booleans)."""
+    if is_tensor(value):
+        return not (value.is_floating_point() or value.is_complex() or value.is_quantized)
+    return value.dtype.kind in "iub"
 
 
 def is_complex(value: Any) -> bool:

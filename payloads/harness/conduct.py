@@ -2,7 +2,8 @@
 
 - It computes anew: an output kept from an earlier call is found, since every output that was returned is poisoned
   (`trial.check`).
-- It leaves its inputs alone, or brings `Call.restore`: else the second call has other work than the first.
+- It leaves its inputs alone, or brings a `Call.restore` that makes anew what it reads: else the second call has other
+  work than the first.
 - Its output lies in memory of its own.
 - It reads the inputs that it is handed: a call that reads arrays of its own finds them in the cache, however large the
   ring is. Handed the same memory with all numbers zero (and then NaN), or those of one large array, it must not give the
@@ -34,6 +35,11 @@ DEAF = (
     "use run's arguments, and nothing that it closed over or kept of an earlier call"
 )
 
+LEFT = (
+    "Call.restore leaves {} as a call left it, so that the next one has other work to do: "
+    "restore what it is handed, all that the call reads, or say Call.repeatable"
+)
+
 ON_CPU = (
     "none of its inputs and outputs lies on the GPU, whose time is to be measured: make them on device.torch_device ({}), "
     "or give Call(on_cpu=True) where the work is meant to be the CPU's"
@@ -53,16 +59,11 @@ class Silence(NamedTuple):
     bits: bool
 
 
-def copy_of_inputs(call: Call, on_gpu: bool, gang: Gang) -> Any:
-    """A copy to hold the inputs against afterwards; None where there is nothing to hold, or no room for it. Ranks of a
+def copy_of(inputs: Any, on_gpu: bool, gang: Gang) -> Any:
+    """A copy to hold inputs against afterwards; None where there is nothing to hold, or no room for it. Ranks of a
     gang have none: all of them must make the same calls."""
-    return copy_of(call.inputs, call, on_gpu, gang)
-
-
-def copy_of(inputs: Any, call: Call, on_gpu: bool, gang: Gang) -> Any:
-    """`copy_of_inputs`, of another set of them."""
     size = arrays.span_bytes(inputs)
-    if call.restore is not None or size == 0 or gang.size > 1:
+    if size == 0 or gang.size > 1:
         return None
     return arrays.clone(inputs) if size <= room_for_copies(on_gpu) else None
 
@@ -89,7 +90,7 @@ def misplaced(call: Call, output: Any, device: Device) -> Optional[str]:
 
 
 def objection(call: Call, output: Any, before: Any) -> Optional[str]:
-    """Why the calls made so far are not what the harness takes for granted, or None. `before`: `copy_of_inputs`."""
+    """Why the calls made so far are not what the harness takes for granted, or None. `before`: a `copy_of` the inputs."""
     if call.restore is not None:
         return None
     if before is not None and not arrays.same(call.inputs, before):
@@ -112,6 +113,16 @@ def silences(inputs: Any, originals: Any, on_gpu: bool) -> List[Silence]:
     total = arrays.nbytes([original for _, original in pairs])
     for number, pair in enumerate(pairs):
         if len(pairs) > 1 and arrays.is_number(pair[0]) and arrays.nbytes(pair[1]) >= LARGE_SHARE * total:
-            shape = "×".join(map(str, arrays.sizes(pair[1])))
-            found.append(Silence("array {} of the inputs ({})".format(number + 1, shape), [pair], True))
+            found.append(Silence(named(number, pair[1]), [pair], True))
     return found
+
+
+def named(number: int, leaf: Any) -> str:
+    """An array of the inputs in words; `number` counts from 0."""
+    return "array {} of the inputs ({})".format(number + 1, "×".join(map(str, arrays.sizes(leaf))))
+
+
+def may_be_zero(leaf: Any, on_gpu: bool) -> bool:
+    """Whether an array may be zero for once, when it is not known what it is for: a kernel on a GPU could wait for ever for
+    a whole number that never comes."""
+    return not on_gpu or arrays.is_floating(leaf)

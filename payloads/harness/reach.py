@@ -60,9 +60,7 @@ def hidden(call: Call, output: Any) -> List[Hidden]:
 def _counts(leaf: Any, devices: Set[str]) -> bool:
     if not arrays.count(leaf) or not arrays.devices(leaf) <= devices:
         return False
-    if arrays.is_tensor(leaf):
-        return bool(leaf.is_floating_point() or leaf.is_complex())
-    return leaf.dtype.kind in "fc"
+    return arrays.is_floating(leaf)
 
 
 class _Walk:

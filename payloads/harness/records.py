@@ -92,6 +92,9 @@ def apart(extra: Optional[Mapping[str, Any]], devices: int) -> Tuple[Dict[str, A
 def reported_times(samples_us: Any) -> List[float]:
     """What a payload measured by itself, as floats. Raises ValueError for what is no time."""
     found = []
+    if samples_us is not None and not hasattr(samples_us, "__iter__"):
+        raise ValueError("samples_us is {!r}: it must be a list of times".format(samples_us))
+    samples_us = samples_us.tolist() if hasattr(samples_us, "tolist") else samples_us
     for index, sample in enumerate(samples_us or ()):
         try:
             time_us = float(sample)
@@ -101,3 +104,20 @@ def reported_times(samples_us: Any) -> List[float]:
             raise ValueError("samples_us[{}] is {!r}: a time is a number above zero".format(index, sample))
         found.append(time_us)
     return found
+
+
+def figure(name: str, value: Any) -> Optional[float]:
+    """What a payload says of one call, as a float; None where it says nothing. Raises for what is no amount."""
+    if value is None:
+        return None
+    try:
+        amount = float(value) if not isinstance(value, (str, bytes)) else None
+    except OverflowError:
+        amount = math.inf
+    except (TypeError, ValueError, RuntimeError):
+        amount = None
+    if amount is None:
+        raise TypeError("{} is {!r}: it must be a number".format(name, value))
+    if not 0 <= amount < math.inf:
+        raise ValueError("{} is {:g}: it must be finite, and not below zero".format(name, amount))
+    return amount

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Set
 
-from . import accuracy, arrays, conduct, gpu_timing, memory, reach, ring, stats, timers
+from . import accuracy, arrays, conduct, gpu_timing, memory, reach, records, ring, stats, timers
 from .declare import Backend, Call
 from .device import Device
 from .gang import SOLO, Gang
@@ -80,7 +80,7 @@ def compile_call(trial: Trial, started: float) -> Any:
     if call.tune is not None:
         call.tune()
     copying = time.perf_counter()
-    trial.before = conduct.copy_of_inputs(call, trial.on_gpu, trial.gang)
+    trial.before = conduct.copy_of(call.inputs, trial.on_gpu, trial.gang)
     trial.synchronize()
     started += time.perf_counter() - copying  # our own work, and none of the compilation
     output = call.run(call.inputs, ring.make_out(call))
@@ -95,6 +95,8 @@ def compile_call(trial: Trial, started: float) -> Any:
         found = call.describe()
         call.resolved = found.pop("resolved_backend", call.resolved)
         trial.extra.update(found)
+    call.flops = records.figure("Call.flops", call.flops)
+    call.bytes_moved = records.figure("Call.bytes_moved", call.bytes_moved)
     return output
 
 
@@ -144,7 +146,7 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
         objection, facts = call.inspect(output)
         trial.extra.update(facts)
     others = sum(1 for _ in arrays.leaves(output)) - 1
-    if objection is None and call.value is None and call.inspect is None and others:
+    if objection is None and call.value is None and call.inspect is None and others > 0:
         trial.notes.append(
             "only the first of {} output arrays was compared with the reference (Call.value can join them)".format(
                 others + 1
@@ -156,7 +158,8 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
             "the reference is zero everywhere: that proves little, and zeros are faster than numbers"
         )
     elif objection is None and before is not None:
-        objection = conduct.objection(call, None, before) or _deafness(trial, before, limits)
+        objection = conduct.objection(call, None, before) or _misrestored(trial, before, limits)
+        objection = objection or _deafness(trial, before, limits)
     return objection
 
 
@@ -164,10 +167,47 @@ def _result(trial: Trial, output: Any) -> Any:
     return accuracy.compared_value(trial.call, output)
 
 
+def _misrestored(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
+    """Which array `Call.restore` does not make anew, though the call reads it: without it, the output is not right.
+    `inputs` is a copy that no call has seen; afterwards it is one that was restored, as are the inputs themselves."""
+    call = trial.call
+    if call.restore is None:
+        return None
+    own, copy = list(arrays.leaves(call.inputs)), list(arrays.leaves(inputs))
+    call.restore(call.inputs)
+    left = {number for number, pair in enumerate(zip(own, copy)) if not arrays.same(*pair)}
+    call.run(inputs, ring.make_out(call))
+    call.restore(inputs)
+    left |= {number for number, pair in enumerate(zip(own, copy)) if not arrays.same(*pair)}
+    trial.synchronize()
+    for number in () if call.repeatable else sorted(left):
+        if conduct.may_be_zero(copy[number], trial.on_gpu):
+            _refill(copy, own)
+            arrays.zero(copy[number])
+            if not _is_right(trial, inputs, limits):
+                return conduct.LEFT.format(conduct.named(number, copy[number]))
+    _refill(copy, own)
+    return None
+
+
+def _refill(leaves: List[Any], originals: List[Any]) -> None:
+    for leaf, original in zip(leaves, originals):
+        arrays.refill(leaf, original)
+
+
 def _deafness(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
     """Call with a copy of the inputs, and again when numbers of it are gone: that cannot give the same output."""
-    trial.call.run(inputs, ring.make_out(trial.call))
-    for silence in conduct.silences(inputs, trial.call.inputs, trial.on_gpu):
+    call = trial.call
+    call.run(inputs, ring.make_out(call))
+    silences = conduct.silences(inputs, call.inputs, trial.on_gpu)
+    if call.restore is not None:
+        # Arrays that such a call is handed may be places to write to: only all of them together say something.
+        silences = [
+            silence
+            for silence in silences[:1]
+            if all(conduct.may_be_zero(leaf, trial.on_gpu) for leaf, _ in silence.arrays)
+        ]
+    for silence in silences:
         if _indifferent(silence, lambda: _is_right(trial, inputs, limits)):
             return conduct.DEAF.format(silence.what)
     return None
@@ -288,7 +328,8 @@ def _deafness_afterwards(trial: Trial, inputs: Any, limits: accuracy.Limits) -> 
     """As `_deafness`, of a set that was timed: what remembers only inputs that it has often seen, or what a graph captured
     of results that were there already, is found now."""
     assert trial.comparison is not None
-    kept = None if trial.comparison.zero else conduct.copy_of(inputs, trial.call, trial.on_gpu, trial.gang)
+    asked = not trial.comparison.zero and trial.call.restore is None
+    kept = conduct.copy_of(inputs, trial.on_gpu, trial.gang) if asked else None
     if kept is None or not memory.Own().has(inputs):  # the first set are the payload's own arrays
         return None
     timer = trial.timer

@@ -319,7 +319,10 @@ def test_a_payload_that_ends_the_process_while_it_prepares(measure):
     [
         ({"metrics": lambda us: {"rate": 1 / 0}}, "ZeroDivisionError"),
         ({"metrics": lambda us: 5}, "TypeError"),
-        ({"flops": "many"}, "TypeError"),
+        ({"flops": "many"}, "TypeError: Call.flops is 'many': it must be a number"),
+        ({"flops": -5}, "ValueError: Call.flops is -5: it must be finite, and not below zero"),
+        ({"bytes_moved": float("nan")}, "ValueError: Call.bytes_moved is nan"),
+        ({"bytes_moved": 10**400}, "ValueError: Call.bytes_moved is inf"),
     ],
 )
 def test_figures_that_cannot_be_computed(outcome, more, words):
@@ -337,6 +340,30 @@ def test_times_of_its_own_that_are_none(outcome, bad):
     record = outcome(lambda p: Reported(samples_us=(1.0, bad, *[2.0] * 20)))
     assert (record["status"], record["timing"]) == ("error", None)
     assert "samples_us[1] is " in record["reason"]
+
+
+@pytest.mark.parametrize("bad", [5.0, np.float32(5)])
+def test_times_of_its_own_that_are_no_list(outcome, bad):
+    record = outcome(lambda p: Reported(samples_us=bad))
+    assert record["status"] == "error"
+    assert record["reason"].endswith("it must be a list of times")
+
+
+def test_times_of_its_own_in_rows_are_refused_by_name(outcome):
+    reason = outcome(lambda p: Reported(samples_us=np.ones((2, 3))))["reason"]
+    assert reason == "ValueError: samples_us[0] is [1.0, 1.0, 1.0]: a time is a number above zero"
+
+
+@pytest.mark.parametrize("name", ["cosine", "rel_error"])
+def test_its_own_accuracy_that_is_no_number(outcome, name):
+    def build(value):
+        return lambda p: Reported(samples_us=[1.0] * 20, accuracy={name: value})
+
+    assert is_wrong(outcome(build(float("nan"))), "that it reports is nan: its output cannot be right")
+    record = outcome(build("good"))
+    assert (record["status"], record["reason"]) == (
+        "error", f"ValueError: accuracy.{name} is 'good': it must be a number"
+    )  # fmt: skip
 
 
 def test_its_own_accuracy_is_held_against_what_the_sweep_asks(outcome):

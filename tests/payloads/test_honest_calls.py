@@ -30,7 +30,8 @@ def in_place_sort(seen, **more):
     original = shuffled()
 
     def run(inputs, out):
-        seen.append(bool((np.diff(inputs) >= 0).all()))
+        if inputs.any():  # not those that are zeroed to see whether they are read
+            seen.append(bool((np.diff(inputs) >= 0).all()))
         inputs.sort()
         return inputs
 
@@ -350,6 +351,49 @@ def test_remembered_answers_are_found_where_they_hang_on_torchs_own_count_of_cha
 
     record = one(measure, run=run, inputs=x, reference=lambda: x.sort().values)
     assert record["status"] == "incorrect"
+
+
+@pytest.mark.parametrize("kind", [dict, list])
+def test_results_that_are_kept_beside_the_inputs_are_found(measure, kind):
+    a, b = np.random.default_rng(5).random((2, 256, 4))
+
+    def run(inputs, out):
+        if len(inputs) == 2 and kind is dict:
+            inputs["kept"] = inputs["a"] @ inputs["b"].T
+        elif len(inputs) == 2:
+            inputs.append(inputs[0] @ inputs[1].T)
+        return inputs["kept" if kind is dict else 2].copy()
+
+    inputs = {"a": a, "b": b} if kind is dict else [a, b]
+    record = one(measure, COLD, run=run, inputs=inputs, reference=lambda: a @ b.T)
+    assert (record["status"], record["timing"]) == ("incorrect", None)
+    assert "the call changes its inputs" in record["reason"]
+
+
+class Bag(dict):
+    __getattr__ = dict.__getitem__
+
+
+class Row(list):
+    def __init__(self, name, items):
+        super().__init__(items)
+        self.name = name
+
+
+@pytest.mark.parametrize(
+    ("inputs", "run"),
+    [
+        (Bag(x=np.arange(8.0)), lambda inputs: inputs.x + 1),
+        (Row("b", [np.arange(8.0)]), lambda inputs: inputs[0] + (inputs.name == "b")),
+        ({"deep": Bag(x=np.arange(8.0))}, lambda inputs: inputs["deep"].x + 1),
+    ],
+    ids=["dict", "list", "nested"],
+)
+def test_inputs_of_a_users_own_kind_of_nest_stay_of_that_kind(measure, inputs, run):
+    record = one(
+        measure, COLD, run=lambda inputs, out: run(inputs), inputs=inputs, reference=lambda: np.arange(8.0) + 1
+    )  # fmt: skip
+    assert (record["status"], record["accuracy"]["rel_error"]) == ("ok", 0.0)
 
 
 def test_outputs_in_one_place_do_not_make_a_cold_ring():
