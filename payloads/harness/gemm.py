@@ -36,7 +36,9 @@ class Gemm:
         self.m, self.n, self.k = (int(params[name]) for name in ("m", "n", "k"))
         pad_m = int(params.get("pad_m", 1))
         if min(self.m, self.n, self.k, pad_m) < 1 or self.k % self.k_multiple:
-            raise ValueError("m, n and k must be positive, and k a multiple of {}".format(self.k_multiple))
+            raise ValueError(
+                "m, n, k and pad_m must be positive, and k a multiple of {}".format(self.k_multiple)
+            )
         self.rows = -(-self.m // pad_m) * pad_m
         self.out_dtype = str(params.get("out_dtype", "bfloat16"))
         self.device = device

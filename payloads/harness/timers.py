@@ -34,6 +34,8 @@ GRAPH_LONGEST_MS = 5.0
 IDLE_MS = 5.0
 WAKE_UP_US = 10000.0
 HOST_SAMPLE_US = 100.0
+HOST_ESTIMATES = 5
+HOST_ESTIMATE_US, HOST_LONG_US = 5e4, 1e6
 
 # Ranks start a sample some 100 µs apart; what it takes them to meet must stay small against it.
 GANG_SAMPLE_US = 2000.0
@@ -64,12 +66,26 @@ class HostTimer(Timer):
         self._call = call
         self._ring = ring
         self._gang = gang
-        first = self._sample(1)
-        wanted_us = HOST_SAMPLE_US if gang.size == 1 else GANG_SAMPLE_US
-        wanted = gang.decide(max(1, min(10000, math.ceil(wanted_us / max(first, 0.01)))))
         if call.renewed:
-            wanted = len(ring.sets)  # all of them restored, then all used: cold ones are cold again
-        self.calls_per_sample = 1 if ring.evict else wanted
+            self.calls_per_sample = (
+                1 if ring.evict else len(ring.sets)
+            )  # all restored, then all used: cold again
+        elif not ring.evict:
+            self.calls_per_sample = self._calls_that_last(
+                HOST_SAMPLE_US if gang.size == 1 else GANG_SAMPLE_US
+            )
+
+    def _calls_that_last(self, wanted_us: float) -> int:
+        """The fastest of a few samples decides: the first calls are often several times slower than all later ones, and any
+        may meet a pause of the whole process. Long calls, of which a sample needs but one, are tried twice, or once."""
+        calls, spent_us = 1, 0.0
+        for number in range(HOST_ESTIMATES):
+            took = self._sample(calls)
+            spent_us += took * calls
+            calls = self._gang.decide(max(calls, min(10000, math.ceil(wanted_us / max(took, 0.01)))))
+            if self._gang.decide(spent_us > (HOST_ESTIMATE_US if number else HOST_LONG_US)):
+                break
+        return calls
 
     def _sample(self, calls: int) -> float:
         run, ring = self._call.run, self._ring
