@@ -63,6 +63,9 @@ def take_agent_descriptors() -> Optional[Any]:
 
 def take_stdout() -> ResultChannel:
     """A channel to what is standard output now; from here on, standard output is the log (standard error)."""
+    if sys.stdout is None:
+        print("farbench: standard output is closed, and results go there: give it a file", file=sys.stderr)
+        sys.exit(2)
     sys.stdout.flush()
     private = os.dup(1)
     os.dup2(2, 1)

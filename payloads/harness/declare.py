@@ -55,6 +55,21 @@ class Needs:
     capabilities: Tuple[Tuple[int, int], ...] = ()
 
 
+_FUNCTIONS = (
+    "run",
+    "reference",
+    "make_out",
+    "float_reference",
+    "value",
+    "inspect",
+    "tune",
+    "describe",
+    "metrics",
+    "restore",
+    "captured",
+)
+
+
 @dataclass
 class Call:
     """One backend, ready to be called on one case.
@@ -94,6 +109,17 @@ class Call:
     repeatable: bool = False
     captured: Optional[Callable[[], None]] = None
     extra: Dict[str, Any] = field(default_factory=dict)
+
+    def faults(self) -> Optional[str]:
+        """What of it is no function and must be one (an array in place of a reference, say), or None."""
+        for name in ("run", "reference"):
+            if getattr(self, name) is None:
+                return "Call.{} is missing".format(name)
+        for name in _FUNCTIONS:
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                return "Call.{} is {}: it must be a function that gives it".format(name, type(value).__name__)
+        return None
 
     @property
     def renewed(self) -> bool:

@@ -131,6 +131,9 @@ class CaseRun:
             return None
         if not isinstance(built, Call):
             raise TypeError("the backend gave {}, no Call".format(type(built).__name__))
+        fault = built.faults()
+        if fault is not None:
+            raise TypeError(fault)
         trial = Trial(backend, built, self._device, gang, neutral=self._process.neutral)
         output = gang.together(lambda: trials.compile_call(trial, started))
         self._reporter.phase(backend.name, "check")

@@ -335,6 +335,21 @@ def test_a_backend_that_gives_no_call(outcome):
     assert outcome(lambda p: None)["reason"] == "TypeError: the backend gave NoneType, no Call"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("reference", X * 2), ("make_out", X.copy()), ("value", 5), ("restore", "x")]
+)
+def test_a_value_in_place_of_a_function_is_named(outcome, name, value):
+    record = outcome(lambda p: call_of(lambda x, out: np.multiply(x, 2, out=out), **{name: value}))
+    kind = type(value).__name__
+    expected = f"TypeError: Call.{name} is {kind}: it must be a function that gives it"
+    assert (record["status"], record["reason"]) == ("error", expected)
+
+
+def test_a_call_without_a_reference_is_named(outcome):
+    record = outcome(lambda p: call_of(lambda x, out: np.multiply(x, 2, out=out), reference=None))
+    assert record["reason"] == "TypeError: Call.reference is missing"
+
+
 @pytest.mark.parametrize("bad", [0, -1.0, "3", None, True, -np.inf, b"1"])
 def test_times_of_its_own_that_are_none(outcome, bad):
     record = outcome(lambda p: Reported(samples_us=(1.0, bad, *[2.0] * 20)))

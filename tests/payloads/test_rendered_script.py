@@ -205,6 +205,16 @@ def test_a_choice_that_fits_nothing_says_what_there_is(script, asked, told):
     assert told in done.stderr.decode()
 
 
+def test_without_a_standard_output_it_says_where_results_go(script):
+    path = script([make_item(SMALL, ["numpy"])])
+    done = subprocess.run(
+        ["sh", "-c", f'exec "{sys.executable}" "{path}" >&-'],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "farbench: standard output is closed, and results go there: give it a file\n"
+
+
 def test_only_the_libraries_asked_for_are_imported(script):
     path = script([make_item(SMALL, ["numpy", "flashinfer:cutlass"])])
     watched = (
