@@ -13,7 +13,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-from . import streams
+from . import blas_threads, streams
 
 _Setting = Tuple[str, Callable[[], Any], Callable[[Any], Any]]
 
@@ -151,6 +151,7 @@ def _settings() -> List[_Setting]:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         found.append(("numpy errors", numpy.geterr, lambda value: numpy.seterr(**value)))
+    found += blas_threads.settings()
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "set_num_threads"):
         found += _of_torch(torch)

@@ -1,15 +1,15 @@
-"""What a backend sets for the whole process under the newer names of torch, and what only its second half tells."""
+"""What a backend sets for the whole process: under the newer names of torch, and for the BLAS that numpy brought."""
 
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device
+from harness import Call, Device, blas_threads
 from payload_helpers import make_item, payload_of
 
 CPU = Device()
 X = np.arange(1.0, 65.0)
 
-pytestmark = pytest.mark.skipif(
+newer_torch = pytest.mark.skipif(
     not hasattr(torch.backends, "fp32_precision"), reason="torch before 2.9 has only the older names"
 )
 
@@ -43,6 +43,7 @@ SETS = {
 }
 
 
+@newer_torch
 @pytest.mark.parametrize("sets", SETS.values(), ids=SETS)
 def test_what_a_backend_sets_for_float32_holds_for_it_alone(measure, capfd, sets):
     at_first = precisions()
@@ -73,3 +74,29 @@ def test_what_a_backend_sets_for_float32_holds_for_it_alone(measure, capfd, sets
     assert "settings_of_its_own" not in records["b"]["extra"]
     assert precisions() == at_first
     assert "cannot be set back" not in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not blas_threads.settings(), reason="numpy has no OpenBLAS here")
+def test_threads_of_numpys_blas_are_each_backends_own(measure):
+    ((name, threads, set_threads),) = blas_threads.settings()
+    at_first, seen = threads(), {"a": set(), "b": set()}
+
+    def backend(backend, change):
+        def run(x, out):
+            seen[backend].add(threads())
+            return x @ x.T
+
+        def build(problem):
+            set_threads(threads() + change)
+            x = X.reshape(8, 8).copy()
+            return Call(run=run, inputs=x, reference=lambda: X.reshape(8, 8) @ X.reshape(8, 8).T)
+
+        return build
+
+    payload = payload_of(a=backend("a", 1), b=backend("b", 0))
+    records = measure(payload, make_item({}, ["a", "b"]), CPU).records
+    assert {record["status"] for record in records.values()} == {"ok"}
+    assert seen == {"a": {at_first + 1}, "b": {at_first}}
+    assert records["a"]["extra"]["settings_of_its_own"] == {name: str(at_first + 1)}
+    assert "openblas" in name
+    assert threads() == at_first
