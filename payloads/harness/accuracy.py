@@ -170,8 +170,8 @@ def compared_value(call: Call, output: Any) -> Any:
     """What of an output is held against the reference: None when there is no array in it, for then `value` would do the
     work that is to be timed (of a lazy or asynchronous object)."""
     output = arrays.whole(output)
-    first = next(arrays.leaves(output), None)
-    return first if call.value is None or first is None else arrays.whole(call.value(output))
+    first = next(arrays.wholes(output), None)
+    return arrays.dense(first if call.value is None or first is None else arrays.whole(call.value(output)))
 
 
 def compare(output: Any, reference: Any) -> Comparison:

@@ -23,26 +23,55 @@ def is_array(value: Any) -> bool:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Every array and tensor in a nest of tuples, lists and dicts; of a sparse or nested tensor those that it consists of.
-    Of torch's own quantised tensors none: they cannot be looked at bit by bit."""
-    if is_tensor(value):
-        yield from _parts(value)
-    elif is_array(value):
+    """Every array and tensor in a nest of tuples, lists and dicts; of a sparse or nested tensor, and of one that is made of
+    others (a weight and its scales), those that it consists of. Of torch's own quantised tensors none: they cannot be
+    looked at bit by bit."""
+    for whole_one in wholes(value):
+        if is_tensor(whole_one):
+            yield from _parts(whole_one)
+        else:
+            yield whole_one
+
+
+def wholes(value: Any) -> Iterator[Any]:
+    """As `leaves`, but each tensor as one, whatever it consists of; only a nested one is many."""
+    if is_tensor(value) and getattr(value, "is_nested", False):
+        for part in value.unbind():
+            yield from wholes(part)
+    elif is_tensor(value) or is_array(value):
         yield value
     elif isinstance(value, (tuple, list)):
         for item in value:
-            yield from leaves(item)
+            yield from wholes(item)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from leaves(item)
+            yield from wholes(item)
+
+
+def dense(value: Any) -> Any:
+    """A sparse or quantised tensor as the numbers that it stands for; anything else as it is."""
+    if not is_tensor(value):
+        return value
+    import torch
+
+    if value.is_quantized:
+        return value.dequantize()
+    return value if value.layout == torch.strided else value.to_dense()
+
+
+def _made_of(tensor: Any) -> List[str]:
+    """Names of the tensors that one of a library's own kind is made of."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    return list(flatten()[0]) if flatten is not None else []
 
 
 def _parts(tensor: Any) -> Iterator[Any]:
     import torch
 
-    if getattr(tensor, "is_nested", False):
-        for part in tensor.unbind():
-            yield from _parts(part)
+    names = _made_of(tensor)
+    if names:
+        for name in names:
+            yield from _parts(getattr(tensor, name))
     elif tensor.is_quantized:
         return
     elif tensor.layout == torch.strided:
@@ -104,6 +133,10 @@ def _clone_leaf(leaf: Any) -> Any:
 def _clone_tensor(leaf: Any) -> Any:
     import torch
 
+    if _made_of(leaf) and not getattr(leaf, "is_nested", False):
+        names, context = leaf.__tensor_flatten__()
+        parts = {name: _clone_tensor(getattr(leaf, name)) for name in names}
+        return type(leaf).__tensor_unflatten__(parts, context, leaf.shape, leaf.stride())
     source = leaf.detach()
     if leaf.layout != torch.strided or leaf.is_quantized or getattr(leaf, "is_nested", False):
         copy = source.clone()

@@ -145,7 +145,7 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     if objection is None and call.inspect is not None:
         objection, facts = call.inspect(output)
         trial.extra.update(facts)
-    others = sum(1 for _ in arrays.leaves(output)) - 1
+    others = sum(1 for _ in arrays.wholes(output)) - 1
     if objection is None and call.value is None and call.inspect is None and others > 0:
         trial.notes.append(
             "only the first of {} output arrays was compared with the reference (Call.value can join them)".format(
