@@ -237,7 +237,7 @@ class CaseRun:
             beyond is not None,
         )
         if call.metrics is not None:
-            metrics.update(call.metrics(median_us))
+            metrics.update(records.mapping("Call.metrics", call.metrics(median_us)))
         if "peak_fraction" in metrics or "bandwidth_fraction" in metrics:
             extra["peak_source"] = peaks.SOURCE
         changed = self._process.changed(trial.backend.name)

@@ -121,3 +121,19 @@ def figure(name: str, value: Any) -> Optional[float]:
     if not 0 <= amount < math.inf:
         raise ValueError("{} is {:g}: it must be finite, and not below zero".format(name, amount))
     return amount
+
+
+def mapping(name: str, found: Any) -> Dict[str, Any]:
+    """What one of a payload's functions gave, as a dict of its own. Raises TypeError where it is none."""
+    if not isinstance(found, Mapping):
+        raise TypeError("{} gave {}: it must give a dict".format(name, type(found).__name__))
+    return dict(found)
+
+
+def pair(name: str, found: Any) -> Tuple[Any, Any]:
+    """What one of a payload's functions gave, in two. Raises TypeError where it is no pair."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        raise TypeError(
+            "{} gave {}: it must give (an objection or None, a dict)".format(name, type(found).__name__)
+        )
+    return found

@@ -92,7 +92,7 @@ def compile_call(trial: Trial, started: float) -> Any:
     if trial.compile_s >= COLD_START_S:
         trial.extra["cold_start"] = True
     if call.describe is not None:
-        found = call.describe()
+        found = records.mapping("Call.describe", call.describe())
         call.resolved = found.pop("resolved_backend", call.resolved)
         trial.extra.update(found)
     call.flops = records.figure("Call.flops", call.flops)
@@ -143,8 +143,8 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
     trial.accuracy_record = trial.comparison.record(call.reference_name, float_cosine)
     objection = trial.comparison.objection(limits)
     if objection is None and call.inspect is not None:
-        objection, facts = call.inspect(output)
-        trial.extra.update(facts)
+        objection, facts = records.pair("Call.inspect", call.inspect(output))
+        trial.extra.update(records.mapping("Call.inspect", facts))
     others = sum(1 for _ in arrays.wholes(output)) - 1
     if objection is None and call.value is None and call.inspect is None and others > 0:
         trial.notes.append(

@@ -318,7 +318,9 @@ def test_a_payload_that_ends_the_process_while_it_prepares(measure):
     ("more", "words"),
     [
         ({"metrics": lambda us: {"rate": 1 / 0}}, "ZeroDivisionError"),
-        ({"metrics": lambda us: 5}, "TypeError"),
+        ({"metrics": lambda us: 5}, "TypeError: Call.metrics gave int: it must give a dict"),
+        ({"describe": lambda: None}, "TypeError: Call.describe gave NoneType: it must give a dict"),
+        ({"inspect": lambda out: None}, "TypeError: Call.inspect gave NoneType: it must give (an objection"),
         ({"flops": "many"}, "TypeError: Call.flops is 'many': it must be a number"),
         ({"flops": -5}, "ValueError: Call.flops is -5: it must be finite, and not below zero"),
         ({"bytes_moved": float("nan")}, "ValueError: Call.bytes_moved is nan"),
@@ -329,6 +331,16 @@ def test_figures_that_cannot_be_computed(outcome, more, words):
     record = outcome(lambda p: call_of(lambda x, out: np.multiply(x, 2, out=out), **more))
     assert (record["status"], record["timing"]) == ("error", None)
     assert words in record["reason"]
+
+
+def test_weights_in_a_record_do_not_cost_the_measurement(outcome):
+    record = outcome(
+        lambda p: call_of(
+            lambda x, out: np.multiply(x, 2, out=out), extra={"w": np.zeros(10**6), "tactic": 3}
+        )
+    )
+    assert (record["status"], record["reason"]) == ("ok", "extra.w is left out: a ndarray of 1000000 values")
+    assert (record["extra"]["w"], record["extra"]["tactic"]) == ("ndarray of 1000000 values", 3)
 
 
 def test_a_backend_that_gives_no_call(outcome):

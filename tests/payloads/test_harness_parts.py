@@ -265,6 +265,46 @@ def test_anything_becomes_strict_json():
     assert back["large"] == 2**80
 
 
+class Wordless:
+    def __repr__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept", "problem"),
+    [
+        (np.zeros(5_000_000), "ndarray of 5000000 values", "x is left out: a ndarray of 5000000 values"),
+        (torch.zeros(300, 300), "Tensor of 90000 values", "x is left out: a Tensor of 90000 values"),
+        (list(range(30_000)), "list of 30000 values", "x is left out: a list of 30000 values"),
+        ({i: i for i in range(30_000)}, {str(i): i for i in range(20_000)}, "x is cut: 30000 keys"),
+        ("y" * 2_000_000, "y" * 1_000_000, "x is cut: a text of 2000000 characters"),
+        (10**5000, None, "x is too large an integer"),
+        (10**1000, 10**1000, None),
+        (np.zeros(2000), [0.0] * 2000, None),
+        (Wordless(), "a Wordless without words", None),
+        ({Wordless(): 1}, {"a Wordless without words": 1}, None),
+    ],
+    ids=["array", "tensor", "list", "dict", "text", "integer", "long integer", "samples", "object", "key"],
+)
+def test_what_is_too_much_for_a_record_is_told_and_the_rest_is_kept(value, kept, problem):
+    plain, problems = strictjson.plain({"x": value, "y": 1})
+    assert plain == {"x": kept, "y": 1}
+    assert problems == ([problem] if problem else [])
+    assert json.loads(strictjson.dumps(plain)) == plain
+
+
+def test_many_lists_are_together_too_much_too():
+    plain, problems = strictjson.plain({"rows": [[0.5] * 1000 for _ in range(1000)], "y": 1})
+    assert len(strictjson.dumps(plain)) < 1_000_000
+    assert plain["rows"][0] == [0.5] * 1000
+    assert plain["rows"][-1] == "list of 1000 values"
+    assert plain["y"] == 1
+    left_out = sum(isinstance(row, str) for row in plain["rows"])
+    assert (problems[0], problems[-1]) == (
+        f"rows[{1000 - left_out}] is left out: a list of 1000 values", f"and {left_out - 20} more"
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "nvfp4"),
     [
