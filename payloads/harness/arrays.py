@@ -271,6 +271,28 @@ def zero(leaf: Any) -> None:
         leaf.fill(0)
 
 
+def unlike(leaf: Any, other: Any) -> Any:
+    """Where two arrays of one shape are not equal (where either is NaN, too), as booleans of their kind."""
+    if is_tensor(leaf):
+        leaf, other = leaf.detach(), other.detach()
+        if leaf.is_floating_point() and leaf.element_size() == 1:
+            leaf, other = leaf.float(), other.float()
+    return leaf != other
+
+
+def zero_where(leaf: Any, where: Any) -> None:
+    """`zero` of a part of an array; of all of it where elements share memory."""
+    if not is_tensor(leaf):
+        leaf[where] = 0
+    elif any(stride == 0 and length > 1 for length, stride in zip(leaf.shape, leaf.stride())):
+        zero(leaf)
+    else:
+        import torch
+
+        with torch.inference_mode(leaf.is_inference()):
+            leaf.data.copy_(torch.where(where, torch.zeros_like(leaf.data), leaf.data))
+
+
 def spoil(leaf: Any) -> None:
     """`poison` one array, and leave no trace of that either."""
     poison(leaf.data if is_tensor(leaf) else leaf)

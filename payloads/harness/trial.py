@@ -168,26 +168,32 @@ def _result(trial: Trial, output: Any) -> Any:
 
 
 def _misrestored(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
-    """Which array `Call.restore` does not make anew, though the call reads it: without it, the output is not right.
+    """Which array `Call.restore` does not make anew, though the call reads what changed: without that, the output is not right.
     `inputs` is a copy that no call has seen; afterwards it is one that was restored, as are the inputs themselves."""
     call = trial.call
     if call.restore is None:
         return None
     own, copy = list(arrays.leaves(call.inputs)), list(arrays.leaves(inputs))
     call.restore(call.inputs)
-    left = {number for number, pair in enumerate(zip(own, copy)) if not arrays.same(*pair)}
+    changed = _changes(own, copy)
     call.run(inputs, ring.make_out(call))
     call.restore(inputs)
-    left |= {number for number, pair in enumerate(zip(own, copy)) if not arrays.same(*pair)}
+    changed = {**_changes(copy, own), **changed}
     trial.synchronize()
-    for number in () if call.repeatable else sorted(left):
+    for number in () if call.repeatable else sorted(changed):
         if conduct.may_be_zero(copy[number], trial.on_gpu):
             _refill(copy, own)
-            arrays.zero(copy[number])
+            arrays.zero_where(copy[number], changed[number])
             if not _is_right(trial, inputs, limits):
                 return conduct.LEFT.format(conduct.named(number, copy[number]))
     _refill(copy, own)
     return None
+
+
+def _changes(leaves: List[Any], originals: List[Any]) -> Dict[int, Any]:
+    """Which arrays are not what they were, by number, and where."""
+    pairs = enumerate(zip(leaves, originals))
+    return {number: arrays.unlike(*pair) for number, pair in pairs if not arrays.same(*pair)}
 
 
 def _refill(leaves: List[Any], originals: List[Any]) -> None:

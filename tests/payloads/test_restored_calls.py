@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device
+from harness import Call, Device, arrays
 from payload_helpers import make_item, payload_of
 
 CPU = Device()
@@ -82,6 +82,30 @@ def test_a_place_for_the_output_among_the_inputs_need_not_be_restored(measure, t
     assert (record["status"], record["reason"]) == ("ok", None)
 
 
+@pytest.mark.parametrize("torch_too", [False, True])
+def test_a_place_in_a_cache_that_each_call_writes_anew_need_not_be_restored(measure, torch_too):
+    kind = torch.from_numpy if torch_too else np.asarray
+    cache, row = np.random.default_rng(2).random((64, 16)), np.random.default_rng(3).random(16)
+
+    def run(inputs, out):
+        cache, row, length = inputs
+        cache[int(length[0])] = row
+        length += 1
+        return cache[: int(length[0])].sum(0)
+
+    def restore(inputs):
+        inputs[2][:] = 40
+
+    record = record_of(
+        measure,
+        run=run,
+        inputs=tuple(map(kind, (cache.copy(), row, np.array([40])))),
+        reference=lambda: cache[:40].sum(0) + row,
+        restore=restore,
+    )
+    assert (record["status"], record["reason"]) == ("ok", None)
+
+
 def test_a_right_restore_is_right_whatever_else_it_does(measure):
     def restore(inputs):
         inputs[:] = ROWS
@@ -105,3 +129,15 @@ def test_results_that_are_remembered_are_found_behind_a_restore_too(measure, rep
 
     record = record_of(measure, run=run, restore=restore, repeatable=repeatable)
     is_wrong(record, "the call does not read the inputs that it is handed")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["float32", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex64", "bool", "uint8", "int8"]
+    + ["uint16", "uint32", "uint64", "int64"],
+)
+def test_parts_of_tensors_of_every_kind_can_be_zeroed(dtype):
+    leaf = torch.tensor([0, 1, 1, 1]).to(getattr(torch, dtype))
+    other = torch.tensor([0, 1, 0, 1]).to(getattr(torch, dtype))
+    arrays.zero_where(leaf, arrays.unlike(leaf, other))
+    assert leaf.to(torch.float64).tolist() == [0, 1, 0, 1]
