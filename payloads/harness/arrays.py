@@ -6,8 +6,9 @@ Anything else (numbers, strings, handles) passes through untouched. Neither libr
 from __future__ import annotations
 
 import copy
+import math
 import sys
-from typing import Any, Callable, Iterator, List, Set, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
 
 
 def is_tensor(value: Any) -> bool:
@@ -97,6 +98,41 @@ def holds_modules(value: Any) -> bool:
     if isinstance(value, dict):
         return any(map(holds_modules, value.values()))
     return is_module(value)
+
+
+def unmovable(value: Any, least: float) -> Optional[str]:
+    """The kind of something in a nest that holds `least` bytes of data or more, and of which a `clone` is no copy: bytes, a
+    data frame, an array of a third library. None where there is nothing of the sort."""
+    if is_tensor(value) or is_array(value):
+        return None
+    if isinstance(value, (tuple, list)):
+        return next(filter(None, (unmovable(item, least) for item in value)), None)
+    if isinstance(value, dict):
+        return next(filter(None, (unmovable(item, least) for item in value.values())), None)
+    return type(value).__name__ if _data_bytes(value) >= max(1.0, least) else None
+
+
+_DATA_PROTOCOLS = (
+    "__array_interface__",
+    "__cuda_array_interface__",
+    "__dlpack__",
+    "__dataframe__",
+    "__array__",
+)
+
+
+def _data_bytes(value: Any) -> float:
+    """Bytes of an object's data, as far as it shows them; without end where it only shows that there are some."""
+    if value is None or isinstance(value, (bool, int, float, complex, str, type)):
+        return 0
+    try:
+        return memoryview(value).nbytes
+    except (TypeError, ValueError, BufferError):
+        pass
+    if not any(hasattr(type(value), name) for name in _DATA_PROTOCOLS):
+        return 0
+    size = getattr(value, "nbytes", None)
+    return size if isinstance(size, int) else math.inf
 
 
 def convert(value: Any, change: Callable[[Any], Any]) -> Any:

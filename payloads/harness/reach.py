@@ -68,6 +68,7 @@ class _Walk:
 
     def __init__(self, call: Call) -> None:
         self._start = [call.run, call.inputs]
+        self._handed = set(map(id, _things(call.inputs)))
         self._seen: Set[int] = set()
         self._globals = getattr(_innermost(call.run), "__globals__", None)
 
@@ -113,7 +114,12 @@ class _Walk:
         if isinstance(value, type):
             return vars(value).values() if self._is_own(value) else []
         if not self._is_own(type(value)) and not isinstance(value, types.SimpleNamespace):
-            return []
+            # Of a library's objects those that are handed over: a sparse matrix, say, is three arrays.
+            return (
+                [*getattr(value, "__dict__", {}).values(), *_slots(value)]
+                if id(value) in self._handed
+                else []
+            )
         return list(getattr(value, "__dict__", {}).values()) + _slots(value) + list(type(value).__mro__)
 
     def _of_function(self, function: types.FunctionType) -> List[Any]:
@@ -130,6 +136,18 @@ class _Walk:
     def _is_own(self, kind: type) -> bool:
         """Whether a class is of the payload's script: what libraries keep in theirs is their own affair."""
         return self._globals is not None and kind.__module__ == self._globals.get("__name__")
+
+
+def _things(inputs: Any) -> Iterator[Any]:
+    """What a nest holds."""
+    if isinstance(inputs, (tuple, list)):
+        for item in inputs:
+            yield from _things(item)
+    elif isinstance(inputs, dict):
+        for item in inputs.values():
+            yield from _things(item)
+    else:
+        yield inputs
 
 
 def _names(code: types.CodeType) -> Iterator[str]:

@@ -28,6 +28,8 @@ MAX_SETS = 4096
 EVICTED_SETS = 1024
 # A cache that is read through in turns has nothing left of what came before, once that is this much larger than it.
 CPU_CACHE_SIZES_AT_LEAST = 1.25
+# What is smaller than this part of the inputs changes no time that anybody would see.
+NOTABLE_SHARE = 0.25
 # A call that moves so many times the bytes that it was handed reads something else.
 UNSEEN = 2.0
 
@@ -99,6 +101,12 @@ def cold(call: Call, device: Device, output: Any, unhanded: Optional[str] = None
         available = int(environment.available_memory_bytes() * CPU_MEMORY_SHARE)
     if arrays.holds_modules(call.inputs):
         return Ring(hot(call).sets, "hot", "not cold: weights of a module among the inputs cannot be rotated")
+    unmovable = arrays.unmovable(call.inputs, NOTABLE_SHARE * arrays.nbytes(call.inputs))
+    if unmovable is not None:
+        why = "not cold: a {} among the inputs cannot be rotated: hand over arrays or tensors".format(
+            unmovable
+        )
+        return Ring(hot(call).sets, "hot", why)
     if unhanded is not None:
         why = "not cold: the call reads {} that it is not handed: put that among Call.inputs".format(unhanded)
         return Ring(hot(call).sets, "hot", why)

@@ -155,6 +155,62 @@ def test_weights_inside_an_object_among_the_inputs_are_not_called_cold(measure):
     assert "not cold: the call reads an array of 128×128 that it is not handed" in record["reason"]
 
 
+class Frame:
+    """Shows its data as libraries do whose arrays are neither numpy's nor torch's."""
+
+    __module__ = "elsewhere"
+
+    def __init__(self, data):
+        self._hidden = (data,)
+
+    def __array__(self, dtype=None, copy=None):
+        return self._hidden[0]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, Frame], ids=["bytes", "bytearray", "a third library's"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside an array"])
+def test_data_that_is_no_array_is_not_called_cold(measure, kind, beside):
+    data = np.random.default_rng(6).random(1 << 16)
+    inputs = {"data": kind(data), "x": np.ones(1 << 14) if beside else None}
+
+    def run(inputs, out):
+        held = inputs["data"]
+        held = np.asarray(held) if kind is Frame else np.frombuffer(held)
+        return held * 2 if inputs["x"] is None else held * 2 * inputs["x"][0]
+
+    record = one(measure, COLD, run=run, inputs=inputs, reference=lambda: data * 2)
+    assert (record["status"], record["timing"]["cache"]) == ("ok", "hot")
+    assert f"not cold: a {kind.__name__} among the inputs cannot be rotated" in record["reason"]
+
+
+class Sparse:
+    __module__ = "elsewhere"
+
+    def __init__(self, data):
+        self.data, self.shape = data, data.shape
+
+
+def test_arrays_of_a_librarys_object_among_the_inputs_are_not_called_cold(measure):
+    data = np.random.default_rng(7).random((256, 256))
+    record = one(
+        measure, COLD, run=lambda inputs, out: inputs[0].data @ inputs[1], inputs=(Sparse(data), np.ones(256)),
+        reference=lambda: data @ np.ones(256),
+    )  # fmt: skip
+    assert record["timing"]["cache"] == "hot"
+    assert "not cold: the call reads an array of 256×256 that it is not handed" in record["reason"]
+
+
+@pytest.mark.parametrize(
+    "other", ["text" * 100, 3.5, None, np.float64(2), torch.float32, (1, 2), b"key"], ids=repr
+)
+def test_what_else_a_call_is_handed_leaves_it_cold(measure, other):
+    x = np.random.default_rng(8).random(1 << 16)
+    record = one(
+        measure, COLD, run=lambda inputs, out: inputs[0] * 2, inputs=(x, other), reference=lambda: x * 2
+    )  # fmt: skip
+    assert (record["timing"]["cache"], record["reason"]) == ("cold", None)
+
+
 def test_a_module_that_a_call_closed_over_is_not_called_cold(measure):
     layer = torch.nn.Linear(128, 128)
     x = torch.randn(4, 128)

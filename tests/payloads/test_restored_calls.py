@@ -133,7 +133,20 @@ def test_results_that_are_remembered_are_found_behind_a_restore_too(measure, rep
 
 @pytest.mark.parametrize(
     "dtype",
-    "float32 bfloat16 float8_e4m3fn float8_e5m2 complex64 bool uint8 int8 uint16 uint32 uint64 int64".split(),
+    [
+        "float32",
+        "bfloat16",
+        "float8_e4m3fn",
+        "float8_e5m2",
+        "complex64",
+        "bool",
+        "uint8",
+        "int8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "int64",
+    ],
 )
 def test_parts_of_tensors_of_every_kind_can_be_zeroed(dtype):
     leaf = torch.tensor([0, 1, 1, 1]).to(getattr(torch, dtype))
