@@ -6,6 +6,8 @@ import re
 import signal
 from typing import Optional
 
+from .logs import printable
+
 _EXCEPTION = re.compile(r"[^\W\d][\w.]*(: |:?$)")
 _LONGEST_EXCEPTION = 500
 _PROC = "/proc"
@@ -96,3 +98,11 @@ def _host_kills() -> Optional[int]:
             return next((int(line.split()[1]) for line in file if line.startswith("oom_kill ")), None)
     except (OSError, ValueError):
         return None
+
+
+def words_of(complaints: bytearray, output: bytearray) -> Optional[str]:
+    """Why it ended, in its own words: its exception, else its last line on standard error, else on standard output, where
+    a row of results is no word."""
+    said, printed = printable(bytes(complaints)), printable(bytes(output))
+    chatter = "\n".join(line for line in printed.splitlines() if not line.lstrip().startswith("{"))
+    return raised(said) or last_words(said) or last_words(chatter)

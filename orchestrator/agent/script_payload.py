@@ -19,8 +19,9 @@ from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import procs
 from .attempt import DEFAULT_TIMEOUT_S, seconds
-from .exits import MemoryKills, describe, last_words, raised
-from .logs import TAIL_BYTES, printable
+from .exits import MemoryKills, describe, words_of
+from .fitting import fitting, some
+from .logs import TAIL_BYTES
 from .paths import RunPaths
 from .script_folder import Folder
 from .script_results import (
@@ -30,7 +31,6 @@ from .script_results import (
     Others,
     Outcome,
     ResultsError,
-    fitting,
     identity,
     measurements,
     read_rows,
@@ -40,7 +40,6 @@ from .spawning import WORKER_VARIABLE, adopt_orphans, execute, payload_python
 from .wire import LONGEST_MESSAGE, dump, native
 
 TERM_GRACE_S = 2.0
-MOST_TOLD = 3
 NO_RESULT = "it ended without a result"
 _CHUNK = 1 << 16
 _ROUND_IT = 4096  # bytes of a message beside its measurement
@@ -148,12 +147,8 @@ class _Runner:
         return measurements(rows, backend, keys, outcome, others, target)
 
     def _tell(self, case: Mapping[str, Any], backend: str, problems: Sequence[str]) -> None:
-        told = [
-            *problems[:MOST_TOLD],
-            *([f"{len(problems) - MOST_TOLD} more"] if len(problems) > MOST_TOLD else []),
-        ]
-        if told:
-            self.send({"type": "problem", "message": f"{case.get('label')}, {backend}: {'; '.join(told)}"})
+        if problems:
+            self.send({"type": "problem", "message": f"{case.get('label')}, {backend}: {some(problems)}"})
 
     def _argv(self, case: Mapping[str, Any], backend: str, folder: Folder) -> List[str]:
         argv = [str(argument) for argument in case["commands"][backend]]
@@ -220,7 +215,7 @@ class _Runner:
         if not in_time:
             return Outcome("timeout", f"it ran longer than timeout_s = {limit_s:g} s"), None
         self._left_out = output.left_out()
-        words = _words(complaints.tail, output.tail)
+        words = words_of(complaints.tail, output.tail)
         code = process.returncode
         if code == 0:
             return Outcome("ok"), words
@@ -314,14 +309,6 @@ class _Sink:
 def _descriptor(process: "subprocess.Popen[bytes]") -> int:
     assert process.stdout is not None
     return process.stdout.fileno()
-
-
-def _words(complaints: bytearray, output: bytearray) -> Optional[str]:
-    """Why it ended, in its own words: its exception, else its last line on standard error, else on standard output, where
-    a row of results is no word."""
-    said, printed = printable(bytes(complaints)), printable(bytes(output))
-    chatter = "\n".join(line for line in printed.splitlines() if not line.lstrip().startswith("{"))
-    return raised(said) or last_words(said) or last_words(chatter)
 
 
 def _mark(worker: str) -> bytes:

@@ -32,7 +32,6 @@ from .wire import dump, finite, name_of
 FORMATS = ("json_lines", "json", "csv")
 LARGEST_DOCUMENT = 64 << 20
 LONGEST_LINE = 16 << 20
-_MOST_SAMPLES = 100_000
 _MOST_DIGITS = 4300  # what Python reads by default
 _MOST_LEVELS = 100
 _TOO_DEEP = f"it is nested deeper than {_MOST_LEVELS} levels"
@@ -97,33 +96,6 @@ def measurements(
             {"backend": backend, "row": None, "status": "error", "reason": "it ended without a result"}
         )
     return results
-
-
-def fitting(measurement: Dict[str, Any], most: int) -> Dict[str, Any]:
-    """The measurement in at most `most` bytes: fewer of its samples (what they say was found out from all of them), then
-    without the largest of its other values, which `reason` names. Its time is never lost for what stands beside it."""
-    size = len(dump(measurement))
-    samples = measurement.get("samples_us")
-    if size > most and isinstance(samples, list) and len(samples) > _MOST_SAMPLES:
-        kept = [samples[i * len(samples) // _MOST_SAMPLES] for i in range(_MOST_SAMPLES)]
-        extra = {**measurement["extra"], "samples_kept": len(kept)}
-        measurement = {**measurement, "samples_us": kept, "extra": extra}
-        size = len(dump(measurement))
-    while size > most:
-        parts = [
-            (len(dump(v)), part, k)
-            for part in ("extra", "metrics")
-            for k, v in (measurement.get(part) or {}).items()
-        ]
-        if not parts:
-            reason = f"it printed a result of {size} bytes, and no more than {most} are kept"
-            return {"backend": measurement["backend"], "row": None, "status": "error", "reason": reason}
-        length, part, key = max(parts)
-        left = {name: value for name, value in measurement[part].items() if name != key}
-        reasons = [measurement.get("reason"), f"{part}.{key:.80} is left out: it has {length} bytes"]
-        measurement = {**measurement, part: left, "reason": "; ".join(filter(None, reasons))}
-        size = len(dump(measurement))
-    return measurement
 
 
 def read_rows(source: BinaryIO, form: str) -> List[Row]:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
-from . import arrays
+from . import arrays, values
 from .declare import Call
 
 # Cosine that a right kernel reaches with this output dtype, inputs taken as they are (after any quantisation).
@@ -169,32 +169,32 @@ def _reported(found: Mapping[str, Any], name: str) -> Optional[float]:
 def compared_value(call: Call, output: Any) -> Any:
     """What of an output is held against the reference: None when there is no array in it, for then `value` would do the
     work that is to be timed (of a lazy or asynchronous object)."""
-    output = arrays.whole(output)
+    output = values.whole(output)
     first = next(arrays.wholes(output), None)
-    return arrays.dense(first if call.value is None or first is None else arrays.whole(call.value(output)))
+    return arrays.dense(first if call.value is None or first is None else values.whole(call.value(output)))
 
 
 def compare(output: Any, reference: Any) -> Comparison:
     """Compare arrays or tensors of one shape, in float64, slice by slice. Raises ValueError when shapes differ, the
     reference is no array, or not finite."""
-    reference = arrays.whole(reference)
+    reference = values.whole(reference)
     if not (arrays.is_tensor(reference) or arrays.is_array(reference)):
         raise ValueError(
             "the reference is {}: it must be an array or a tensor".format(type(reference).__name__)
         )
-    if arrays.sizes(output) != arrays.sizes(reference):
+    if values.sizes(output) != values.sizes(reference):
         raise ValueError(
             "the output's shape {} is not the reference's {}".format(
-                arrays.sizes(output), arrays.sizes(reference)
+                values.sizes(output), values.sizes(reference)
             )
         )
     for what, value in (("output", output), ("reference", reference)):
-        if not arrays.holds_numbers(value):
+        if not values.holds_numbers(value):
             raise ValueError(
                 "the {} is of {}, which are no numbers: give Call.value".format(what, dtype_name(value))
             )
-    reference = arrays.like(reference, output)
-    if arrays.is_complex(output) != arrays.is_complex(reference):
+    reference = values.like(reference, output)
+    if values.is_complex(output) != values.is_complex(reference):
         raise ValueError(
             "output is {}, reference {}: of complex numbers both must be".format(
                 dtype_name(output), dtype_name(reference)
@@ -203,14 +203,14 @@ def compare(output: Any, reference: Any) -> Comparison:
     scale = _scale(reference)
     dot = norm_out = norm_ref = norm_error = largest = 0.0
     elements = non_finite = 0
-    for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference)):
+    for out, ref in zip(values.row_chunks(output), values.row_chunks(reference)):
         if scale != 1:
             out, ref = out * scale, ref * scale
         error = out - ref
         bad = int((~_isfinite(out)).sum())
         if int((~_isfinite(ref)).sum()):
             raise ValueError("the reference itself is not finite (inputs that are not, or an overflow)")
-        elements += int(math.prod(arrays.sizes(out)))
+        elements += int(math.prod(values.sizes(out)))
         non_finite += bad
         if bad or not elements:
             continue
@@ -239,7 +239,7 @@ def compare(output: Any, reference: Any) -> Comparison:
     if worst > NOTABLE_ERROR:
         worst = max(
             float((abs(out - ref) / (abs(ref) * OWN_SHARE + rms / scale)).max())
-            for out, ref in zip(arrays.row_chunks(output), arrays.row_chunks(reference))
+            for out, ref in zip(values.row_chunks(output), values.row_chunks(reference))
             if arrays.count(ref)
         )
     rel_error = math.sqrt(norm_error / norm_ref)
@@ -249,11 +249,11 @@ def compare(output: Any, reference: Any) -> Comparison:
 
 
 def _unequal(output: Any, reference: Any) -> int:
-    if not (arrays.is_whole(output) and arrays.is_whole(reference)):
+    if not (values.is_whole(output) and values.is_whole(reference)):
         return 0
     if arrays.is_tensor(output):
         reference = reference.to(output.dtype)  # torch does not compare every kind with every other
-    return int((arrays.plain(output) != arrays.plain(reference)).sum())
+    return int((values.plain(output) != values.plain(reference)).sum())
 
 
 def _scale(reference: Any) -> float:
@@ -261,7 +261,7 @@ def _scale(reference: Any) -> float:
     if dtype_name(reference) not in ("float64", "complex128"):
         return 1.0
     peak = max(
-        (float(abs(part).max()) for part in arrays.row_chunks(reference) if arrays.count(part)), default=0.0
+        (float(abs(part).max()) for part in values.row_chunks(reference) if arrays.count(part)), default=0.0
     )
     if not math.isfinite(peak) or peak == 0 or SMALLEST_SQUARED < peak < LARGEST_SQUARED:
         return 1.0

@@ -179,7 +179,7 @@ def _clone_tensor(leaf: Any) -> Any:
     elif _is_dense(leaf.shape, leaf.stride(), 1) or leaf.is_conj() or leaf.is_neg() or not leaf.numel():
         copy = source.clone(memory_format=torch.preserve_format)
     else:
-        copy = _flat(source).clone().as_strided(leaf.shape, leaf.stride(), 0)
+        copy = flat(source).clone().as_strided(leaf.shape, leaf.stride(), 0)
     return copy.requires_grad_() if leaf.requires_grad else copy
 
 
@@ -295,18 +295,6 @@ def is_floating(leaf: Any) -> bool:
     return leaf.dtype.kind in "fc"
 
 
-def zero(leaf: Any) -> None:
-    """Fill one array with zeros, and leave no trace of that but the zeros (a tensor counts its changes)."""
-    if is_tensor(leaf):
-        import torch
-
-        with torch.inference_mode(leaf.is_inference()):  # such a tensor may be changed nowhere else
-            flat = _flat(leaf.data)
-            (flat.view(torch.uint8) if leaf.element_size() == 1 else flat).zero_()
-    else:
-        leaf.fill(0)
-
-
 def unlike(leaf: Any, other: Any) -> Any:
     """Where two arrays of one shape are not equal (where either is NaN, too), as booleans of their kind."""
     if is_tensor(leaf):
@@ -316,177 +304,12 @@ def unlike(leaf: Any, other: Any) -> Any:
     return leaf != other
 
 
-def zero_where(leaf: Any, where: Any) -> None:
-    """`zero` of a part of an array; of all of it where elements share memory."""
-    if not is_tensor(leaf):
-        leaf[where] = 0
-    elif any(stride == 0 and length > 1 for length, stride in zip(leaf.shape, leaf.stride())):
-        zero(leaf)
-    else:
-        import torch
-
-        with torch.inference_mode(leaf.is_inference()):
-            leaf.data.copy_(torch.where(where, torch.zeros_like(leaf.data), leaf.data))
-
-
-def spoil(leaf: Any) -> None:
-    """`poison` one array, and leave no trace of that either."""
-    poison(leaf.data if is_tensor(leaf) else leaf)
-
-
-def refill(leaf: Any, original: Any) -> None:
-    """Give one array of a clone its first content again."""
-    if is_tensor(leaf):
-        import torch
-
-        with torch.inference_mode(leaf.is_inference()):
-            _flat(leaf.data).copy_(_flat(original.data))
-    else:
-        leaf[...] = original
-
-
-def _flat(tensor: Any) -> Any:
+def flat(tensor: Any) -> Any:
     """The memory of a tensor from its first element to its last one."""
     span = 1 + sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride()))
     return tensor.as_strided((span if tensor.numel() else 0,), (1,), tensor.storage_offset())
 
 
-def poison(value: Any) -> None:
-    """Fill every array so that what a call does not write is seen: floats with NaN (an 8-bit float's NaN where it has
-    one), integers with their most extreme value, booleans at random. What cannot be written to is left as it is."""
-    for leaf in leaves(value):
-        if is_tensor(leaf):
-            _poison_tensor(leaf)
-        elif not leaf.flags.writeable:
-            continue
-        else:
-            _poison_array(leaf)
-
-
-def _poison_array(leaf: Any) -> None:
-    import numpy as np
-
-    kind = leaf.dtype.kind
-    if leaf.dtype.names:
-        for name in leaf.dtype.names:
-            _poison_array(leaf[name])
-    elif kind in "fc":
-        leaf.fill(float("nan"))
-    elif kind == "b":
-        leaf[...] = np.random.default_rng(0).integers(0, 2, leaf.shape, dtype=np.uint8)
-    elif kind in "iu":
-        leaf.fill(_extreme(np.iinfo(leaf.dtype)))
-    elif kind in "mM":
-        leaf.fill(np.array("NaT", leaf.dtype))
-    elif kind == "O":
-        leaf.fill(None)
-    elif (
-        kind == "V" and leaf.dtype.itemsize
-    ):  # 16-bit and 8-bit floats of other packages: all bits make a NaN of most of them
-        leaf[...] = np.frombuffer(b"\xff" * leaf.dtype.itemsize, leaf.dtype)[0]
-
-
-def _poison_tensor(leaf: Any) -> None:
-    import torch
-
-    if any(stride == 0 and length > 1 for length, stride in zip(leaf.shape, leaf.stride())):
-        return  # an expanded view: several elements share their memory
-    with torch.inference_mode(leaf.is_inference()), torch.no_grad():
-        if leaf.dtype == torch.bool:
-            # By a hash of the position: torch's own random numbers belong to the payload.
-            position = torch.arange(leaf.numel(), device=leaf.device).reshape(leaf.shape)
-            leaf.copy_((position * 2654435761 >> 16) & 1)
-        elif leaf.element_size() == 1 and leaf.dtype != torch.int8:
-            leaf.view(torch.uint8).fill_(255)
-        elif leaf.is_floating_point() or leaf.is_complex():
-            leaf.fill_(float("nan"))
-        else:
-            leaf.fill_(_extreme(torch.iinfo(leaf.dtype)))
-
-
-def _extreme(info: Any) -> int:
-    return int(info.min if info.min < 0 else info.max)
-
-
-def row_chunks(value: Any, elements: int = 1 << 24) -> Iterator[Any]:
-    """`value` as float64 slices of about `elements` elements along its first axis; complex numbers as pairs."""
-    value = _real(plain(value))
-    flat = value.reshape(1, -1) if value.ndim < 2 else value
-    per_row = max(1, count(flat) // max(1, flat.shape[0]))
-    step = max(1, elements // per_row)
-    for start in range(0, flat.shape[0], step):
-        part = flat[start : start + step]
-        yield part.double() if is_tensor(part) else part.astype("float64")
-
-
-def plain(value: Any) -> Any:
-    """A numpy matrix as the array it is: its products are other ones."""
-    numpy = sys.modules.get("numpy")
-    matrix = getattr(numpy, "matrix", None)
-    return numpy.asarray(value) if numpy and matrix and isinstance(value, matrix) else value
-
-
-def holds_numbers(value: Any) -> bool:
-    """Whether an array can be compared as numbers: not where it has fields, text or dates."""
-    return is_tensor(value) or not (value.dtype.names or value.dtype.kind in "SUmM")
-
-
-def is_whole(value: Any) -> bool:
-    """Whether an array holds integers (or booleans)."""
-    if is_tensor(value):
-        return not (value.is_floating_point() or value.is_complex() or value.is_quantized)
-    return value.dtype.kind in "iub"
-
-
-def is_complex(value: Any) -> bool:
-    """Whether it holds complex numbers."""
-    return bool(value.is_complex()) if is_tensor(value) else value.dtype.kind == "c"
-
-
-def _real(value: Any) -> Any:
-    if is_tensor(value):
-        import torch
-
-        return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
-    if value.dtype.kind != "c":
-        return value
-    import numpy as np
-
-    return np.stack([value.real, value.imag], axis=-1)
-
-
 def count(value: Any) -> int:
     """How many elements it has."""
     return int(value.numel()) if is_tensor(value) else int(value.size)
-
-
-def whole(value: Any) -> Any:
-    """A number as an array without dimensions; anything else as it is."""
-    numpy = sys.modules.get("numpy")
-    scalar = isinstance(value, (int, float, complex)) or (
-        numpy is not None and isinstance(value, numpy.generic)
-    )
-    if not scalar:
-        return value
-    import numpy as np
-
-    return np.asarray(value)
-
-
-def sizes(value: Any) -> List[int]:
-    """The shape as a list of ints."""
-    return [int(n) for n in value.shape]
-
-
-def like(value: Any, other: Any) -> Any:
-    """`value` as the kind of array that `other` is, on the same device."""
-    if is_tensor(other):
-        import torch
-
-        return (value if is_tensor(value) else torch.from_numpy(value)).to(other.device)
-    if is_tensor(value):
-        value = value.detach()
-        if not value.is_complex():  # numpy knows neither bfloat16 nor 8-bit floats
-            value = value.double() if value.element_size() > 2 else value.float()
-        return value.resolve_conj().cpu().numpy()
-    return value

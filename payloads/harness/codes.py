@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Tuple
 
-from . import arrays
+from . import arrays, values
 
 MOST_CODES = 0.005
 MOST_SCALES = 0.005
@@ -40,12 +40,12 @@ def objection(
 
 def difference(got: Any, expected: Any, sign_bit: int) -> Tuple[float, int]:
     """(share of codes that differ, largest difference in steps); the two zeros are one code."""
-    distance = abs(_ranks(got, sign_bit) - _ranks(arrays.like(_bits(expected), got), sign_bit))
+    distance = abs(_ranks(got, sign_bit) - _ranks(values.like(_bits(expected), got), sign_bit))
     return float((distance != 0).sum()) / max(1, arrays.count(distance)), int(distance.max())
 
 
 def _float_difference(got: Any, expected: Any) -> Tuple[float, int]:
-    expected = arrays.like(expected, got)
+    expected = values.like(expected, got)
     off = abs(got - expected) > SCALE_TOLERANCE * abs(expected)
     return float(off.sum()) / max(1, arrays.count(off)), int(bool(off.any()))
 

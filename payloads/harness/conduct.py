@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any, List, NamedTuple, Optional, Tuple
 
-from . import arrays, cuda, environment
+from . import arrays, cuda, environment, values
 from .declare import Call
 from .device import Device
 from .gang import Gang
@@ -119,7 +119,7 @@ def silences(inputs: Any, originals: Any, on_gpu: bool) -> List[Silence]:
 
 def named(number: int, leaf: Any) -> str:
     """An array of the inputs in words; `number` counts from 0."""
-    return "array {} of the inputs ({})".format(number + 1, "×".join(map(str, arrays.sizes(leaf))))
+    return "array {} of the inputs ({})".format(number + 1, "×".join(map(str, values.sizes(leaf))))
 
 
 def may_be_zero(leaf: Any, on_gpu: bool) -> bool:

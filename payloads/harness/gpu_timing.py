@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Set
 
-from . import accuracy, arrays, cuda, kernel_trace, ring, stats, timers, verdicts
+from . import accuracy, cuda, filling, kernel_trace, ring, stats, timers, verdicts
 
 if TYPE_CHECKING:
     from .trial import Settings, Trial
@@ -130,7 +130,7 @@ def _replay_objection(
     (that one itself may lie where the replay writes)."""
     call = trial.call
     if call.restore is None:
-        arrays.poison(graph.outputs)
+        filling.poison(graph.outputs)
     else:
         for inputs, _ in rotation.sets:
             call.restore(inputs)

@@ -9,7 +9,7 @@ import functools
 import types
 from typing import Any, Iterable, Iterator, List, NamedTuple, Set, Tuple
 
-from . import arrays, memory
+from . import arrays, memory, values
 from .declare import Call
 
 # Objects looked at, at most: a problem has tens of them, and nobody shall wait for more. Numbers and texts are none.
@@ -49,7 +49,7 @@ def hidden(call: Call, output: Any) -> List[Hidden]:
             continue
         known.add(place)
         if owner is None and arrays.nbytes(leaf) >= least:
-            found.append(Hidden("an array of {}".format("×".join(map(str, arrays.sizes(leaf)))), [leaf]))
+            found.append(Hidden("an array of {}".format("×".join(map(str, values.sizes(leaf)))), [leaf]))
         else:
             small.append(leaf)
     if small and arrays.nbytes(small) >= least:

@@ -7,7 +7,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Set
 
-from . import accuracy, arrays, conduct, gpu_timing, memory, reach, records, ring, stats, timers
+from . import (
+    accuracy,
+    arrays,
+    conduct,
+    deprivation,
+    filling,
+    gpu_timing,
+    memory,
+    records,
+    ring,
+    stats,
+    timers,
+)
 from .declare import Backend, Call
 from .device import Device
 from .gang import SOLO, Gang
@@ -114,19 +126,19 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
         return objection
     out = ring.make_out(call)
     if out is not None:
-        arrays.poison(out)
+        filling.poison(out)
     if call.restore is not None:
         call.restore(call.inputs)
     elif out is None:
         out_like = arrays.clone(first_output)
-        arrays.poison(out_like)
+        filling.poison(out_like)
         del out_like
     if call.restore is None:
-        arrays.poison(first_output)  # what was kept of the first call is no result of the second
+        filling.poison(first_output)  # what was kept of the first call is no result of the second
     del first_output
     output = call.run(call.inputs, out)
     trial.synchronize()
-    result = _result(trial, output)
+    result = deprivation.result_of(trial, output)
     if result is None:
         return "the call returned no array: run(inputs, out) must return its output, of numpy or torch, once it is computed"
     if not trial.on_gpu:
@@ -158,143 +170,9 @@ def check(trial: Trial, first_output: Any, asked: Mapping[str, Any]) -> Optional
             "the reference is zero everywhere: that proves little, and zeros are faster than numbers"
         )
     elif objection is None and before is not None:
-        objection = conduct.objection(call, None, before) or _misrestored(trial, before, limits)
-        objection = objection or _deafness(trial, before, limits)
+        objection = conduct.objection(call, None, before) or deprivation.misrestored(trial, before, limits)
+        objection = objection or deprivation.deafness(trial, before, limits)
     return objection
-
-
-def _result(trial: Trial, output: Any) -> Any:
-    return accuracy.compared_value(trial.call, output)
-
-
-def _misrestored(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
-    """Which array `Call.restore` does not make anew, though the call reads what changed: without that, the output is not right.
-    `inputs` is a copy that no call has seen; afterwards it is one that was restored, as are the inputs themselves."""
-    call = trial.call
-    if call.restore is None:
-        return None
-    own, copy = list(arrays.leaves(call.inputs)), list(arrays.leaves(inputs))
-    call.restore(call.inputs)
-    changed = _changes(own, copy)
-    call.run(inputs, ring.make_out(call))
-    call.restore(inputs)
-    changed = {**_changes(copy, own), **changed}
-    trial.synchronize()
-    for number in () if call.repeatable else sorted(changed):
-        if conduct.may_be_zero(copy[number], trial.on_gpu):
-            _refill(copy, own)
-            arrays.zero_where(copy[number], changed[number])
-            if not _is_right(trial, inputs, limits):
-                return conduct.LEFT.format(conduct.named(number, copy[number]))
-    _refill(copy, own)
-    return None
-
-
-def _changes(leaves: List[Any], originals: List[Any]) -> Dict[int, Any]:
-    """Which arrays are not what they were, by number, and where."""
-    pairs = enumerate(zip(leaves, originals))
-    return {number: arrays.unlike(*pair) for number, pair in pairs if not arrays.same(*pair)}
-
-
-def _refill(leaves: List[Any], originals: List[Any]) -> None:
-    for leaf, original in zip(leaves, originals):
-        arrays.refill(leaf, original)
-
-
-def _deafness(trial: Trial, inputs: Any, limits: accuracy.Limits) -> Optional[str]:
-    """Call with a copy of the inputs, and again when numbers of it are gone: that cannot give the same output."""
-    call = trial.call
-    call.run(inputs, ring.make_out(call))
-    silences = conduct.silences(inputs, call.inputs, trial.on_gpu)
-    if call.restore is not None:
-        # Arrays that such a call is handed may be places to write to: only all of them together say something.
-        silences = [
-            silence
-            for silence in silences[:1]
-            if all(conduct.may_be_zero(leaf, trial.on_gpu) for leaf, _ in silence.arrays)
-        ]
-    for silence in silences:
-        if _indifferent(silence, lambda: _is_right(trial, inputs, limits)):
-            return conduct.DEAF.format(silence.what)
-    return None
-
-
-def _indifferent(silence: conduct.Silence, is_right: Callable[[], bool]) -> bool:
-    """Whether the output is right without those numbers. Zeros may be as good as they (are they finite?), NaN is not."""
-    try:
-        for leaf, _ in silence.arrays:
-            arrays.zero(leaf)
-        if not is_right():
-            return False
-        if silence.bits:
-            for leaf, _ in silence.arrays:
-                arrays.spoil(leaf)
-            return is_right()
-        return True
-    finally:
-        for leaf, original in silence.arrays:
-            arrays.refill(leaf, original)
-
-
-def _is_right(trial: Trial, inputs: Any, limits: accuracy.Limits) -> bool:
-    out = ring.make_out(trial.call)
-    arrays.poison(out)
-    try:
-        result = _result(trial, trial.call.run(inputs, out))
-        trial.synchronize()
-        return accuracy.compare(result, trial.reference).objection(limits) is None
-    except Exception:  # noqa: BLE001 - such inputs are not what it was made for; that it cares for them is the answer
-        trial.synchronize()  # raises if the device is gone
-        return False
-
-
-def _unhanded(trial: Trial, output: Any, asked: Mapping[str, Any]) -> Optional[str]:
-    """What the call reads beside its inputs, in words: without it, the output is not right. None where there is nothing,
-    nothing can be told (of a reference of zeros), or in a gang, whose ranks must all make the same calls."""
-    call = trial.call
-    if trial.gang.size > 1 or trial.comparison is None or trial.comparison.zero:
-        return None
-    limits = accuracy.Limits.choose({**call.limits, **asked}, accuracy.dtype_name(_result(trial, output)))
-    candidates = reach.hidden(call, output)
-    all_of_them = [leaf for hidden in candidates for leaf in hidden.arrays]
-    fits = arrays.span_bytes(all_of_them) <= conduct.room_for_copies(trial.on_gpu)
-    if len(candidates) > 1 and fits and _is_right_without(trial, all_of_them, limits):
-        candidates = []  # one call instead of many: a problem may hold the weights of all of its backends
-    found = None
-    for hidden in candidates:
-        room = conduct.room_for_copies(trial.on_gpu)
-        if arrays.span_bytes(hidden.arrays) <= room and not _is_right_without(trial, hidden.arrays, limits):
-            found = hidden.what
-            break
-    if call.renewed and call.restore is not None:
-        call.restore(call.inputs)
-    return found
-
-
-def _is_right_without(trial: Trial, hidden: List[Any], limits: accuracy.Limits) -> bool:
-    call = trial.call
-    kept = arrays.clone(hidden)
-    out = ring.make_out(call)
-    arrays.poison(out)
-    if call.restore is not None:
-        call.restore(call.inputs)
-    try:
-        for leaf in hidden:
-            arrays.zero(leaf)
-        output = call.run(call.inputs, out)
-        trial.synchronize()
-    except Exception:  # noqa: BLE001 - it cannot do without them
-        trial.synchronize()  # raises if the device is gone
-        return False
-    finally:
-        for leaf, original in zip(hidden, kept):
-            arrays.refill(leaf, original)
-    # Only now: what reads the output, and the reference itself, may be of those arrays, too.
-    try:
-        return accuracy.compare(_result(trial, output), trial.reference).objection(limits) is None
-    except Exception:  # noqa: BLE001 - of another shape, or such that `Call.value` does not stand it
-        trial.synchronize()  # raises if the device is gone
-        return False
 
 
 def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
@@ -306,18 +184,18 @@ def recheck(trial: Trial, asked: Mapping[str, Any]) -> Optional[str]:
         number = len(timer.outputs) // 2
         output, inputs = timer.outputs[number], rotation.sets[number % len(rotation.sets)][0]
         if call.restore is None:
-            arrays.poison(output)
+            filling.poison(output)
         else:
             for each, _ in rotation.sets:
                 call.restore(each)
         timer.replay()
-        result = _result(trial, output)
+        result = deprivation.result_of(trial, output)
     else:
         inputs, out = rotation.next()
-        arrays.poison(out)
+        filling.poison(out)
         if call.restore is not None:
             call.restore(inputs)
-        result = _result(trial, call.run(inputs, out))
+        result = deprivation.result_of(trial, call.run(inputs, out))
         trial.synchronize()
     if result is None:
         return "after it was timed, the call returned no array"
@@ -343,21 +221,24 @@ def _deafness_afterwards(trial: Trial, inputs: Any, limits: accuracy.Limits) -> 
     def replayed() -> bool:
         assert isinstance(timer, timers.GraphTimer)
         output = timer.outputs[len(timer.outputs) // 2]
-        arrays.poison(output)
+        filling.poison(output)
         timer.replay()
         trial.synchronize()
         try:
-            return accuracy.compare(_result(trial, output), trial.reference).objection(limits) is None
+            return (
+                accuracy.compare(deprivation.result_of(trial, output), trial.reference).objection(limits)
+                is None
+            )
         except Exception:  # noqa: BLE001 - as in `_is_right`: `Call.value` may not stand such an output
             trial.synchronize()  # raises if the device is gone
             return False
 
     def called() -> bool:
-        return _is_right(trial, inputs, limits)
+        return deprivation.is_right(trial, inputs, limits)
 
     is_right = replayed if isinstance(timer, timers.GraphTimer) else called
     for silence in conduct.silences(inputs, kept, trial.on_gpu)[:1]:
-        if _indifferent(silence, is_right):
+        if deprivation.indifferent(silence, is_right):
             return "after it was timed, {}".format(conduct.DEAF.format(silence.what))
     return None
 
@@ -370,7 +251,7 @@ def prepare_timer(trial: Trial, settings: Settings, asked: Mapping[str, Any], cr
     output = call.run(call.inputs, ring.make_out(call))
     trial.synchronize()
     if settings.cache == "cold":
-        rotation = ring.cold(call, trial.device, output, _unhanded(trial, output, asked))
+        rotation = ring.cold(call, trial.device, output, deprivation.unhanded(trial, output, asked))
     else:
         rotation = ring.hot(call)
     rotation.cut(min(trial.gang.every(len(rotation.sets))))

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device, memory, reach
+from harness import Call, Device, deprivation, memory, reach
 from harness import trial as trials
 from payload_helpers import PAYLOADS, make_item, payload_of
 
@@ -259,5 +259,5 @@ def test_weights_of_other_backends_cost_one_call_and_not_one_each(measure):
     output = trials.compile_call(trial, 0.0)
     assert trials.check(trial, output, {}) is None
     calls.clear()
-    assert trials._unhanded(trial, X * 2, {}) is None
+    assert deprivation.unhanded(trial, X * 2, {}) is None
     assert len(calls) == 1

@@ -17,6 +17,7 @@ from harness import (
     accuracy,
     arrays,
     environment,
+    filling,
     gates,
     peaks,
     ring,
@@ -176,7 +177,7 @@ def test_poison_fills_whatever_a_call_may_leave_unwritten():
         torch.full((1,), 3.0).expand(2),
         torch.zeros(2, requires_grad=True),
     )
-    arrays.poison(values)
+    filling.poison(values)
     assert values[0].isnan().all()
     assert np.isnan(values[1]).all()
     assert values[2].float().isnan().all()

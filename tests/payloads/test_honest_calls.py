@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device, Payload, arrays, environment, ring
+from harness import Call, Device, Payload, arrays, environment, filling, ring
 from payload_helpers import make_item, payload_of
 
 CPU = Device()
@@ -300,9 +300,9 @@ def test_a_copy_lies_in_memory_as_the_original_does(view):
     assert (copy == original).all()
     assert not arrays.overlap(copy, original)
     assert arrays.same(copy, original)
-    arrays.zero(copy)
+    filling.zero(copy)
     assert not copy.any()
-    arrays.refill(copy, original)
+    filling.refill(copy, original)
     assert (copy == original).all()
     assert arrays.span_bytes(copy) == arrays.span_bytes(original)
 

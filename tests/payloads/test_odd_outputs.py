@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device, accuracy, arrays
+from harness import Call, Device, accuracy, arrays, filling
 from payload_helpers import make_item, payload_of
 
 CPU = Device()
@@ -43,7 +43,7 @@ RECORD = np.dtype([("value", "f4"), ("number", "i4"), ("pair", "f8", (2,))])
 def test_every_kind_of_array_shows_what_was_not_written(dtype):
     out = np.zeros(8, dtype)[::2]
     before = out.copy()
-    arrays.poison(out)
+    filling.poison(out)
     assert not arrays.same(out, before)
     names = out.dtype.names or ()
     assert all(not np.array_equal(out[name], before[name]) for name in names)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from harness import Call, Device, arrays
+from harness import Call, Device, arrays, filling
 from payload_helpers import make_item, payload_of
 
 CPU = Device()
@@ -151,5 +151,5 @@ def test_results_that_are_remembered_are_found_behind_a_restore_too(measure, rep
 def test_parts_of_tensors_of_every_kind_can_be_zeroed(dtype):
     leaf = torch.tensor([0, 1, 1, 1]).to(getattr(torch, dtype))
     other = torch.tensor([0, 1, 0, 1]).to(getattr(torch, dtype))
-    arrays.zero_where(leaf, arrays.unlike(leaf, other))
+    filling.zero_where(leaf, arrays.unlike(leaf, other))
     assert leaf.to(torch.float64).tolist() == [0, 1, 0, 1]
