@@ -14,7 +14,7 @@ from .coordination import may_steer, take_over
 from .follow import TakenOver, follow
 from .journal import Journal, read_events
 from .launcher import LaunchError, agent_pid, enqueue, lay_out, request, settle, start_agent
-from .liveness import Liveness, end_state
+from .liveness import Liveness, began, end_state
 from .paths import RunPaths, read_json
 from .places import claim, find
 from .standing import standing
@@ -118,7 +118,7 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Context) -> N
     paths = _existing(command, context)
     request(paths, {"type": "cancel"})
     deadline = time.monotonic() + CANCEL_PATIENCE_S
-    if slurm.number_of(paths) is not None:
+    if slurm.asked_for(paths):
         _await_slurm(paths, deadline)
     who = read_json(paths.identity)
     while lock.is_held(paths) and time.monotonic() < deadline and not procs.is_stopped(who):
@@ -136,17 +136,30 @@ def _cancel(channel: Channel, command: Mapping[str, Any], context: Context) -> N
 
 
 def _await_slurm(paths: RunPaths, deadline: float) -> None:
-    """Wait until the agent of a job has ended, or end the job: at once where it has not begun."""
-    number = slurm.number_of(paths) or ""
-    try:
-        while end_state(paths) == "dead" and (job := slurm.look(number)).alive:
-            if job.waits or time.monotonic() >= deadline:
-                slurm.cancel(number)
-            if time.monotonic() >= deadline + CANCEL_PATIENCE_S:
-                raise Refusal("cancel", portable(paths.root), f"{job} and does not end", f"scancel {number}")
-            time.sleep(0.5)
-    except slurm.SlurmError as error:
-        raise Refusal("cancel", portable(paths.root), str(error), f"scancel {number}") from None
+    """Wait until the agent of a job has ended, or end the job: at once where it has not begun. Where Slurm cannot be asked to,
+    a job that begins later finds that it is not wanted any more."""
+    while end_state(paths) == "dead":
+        late_s = time.monotonic() - deadline
+        try:
+            number = slurm.find(paths)
+            job = None if number is None else slurm.look(number)
+            if job is None or not job.alive or (job.state == "COMPLETING" and late_s >= CANCEL_PATIENCE_S):
+                break
+            if late_s >= CANCEL_PATIENCE_S:
+                hint = f"scancel {job.number}"
+                raise Refusal("cancel", portable(paths.root), f"{job} and does not end", hint)
+            if job.waits or late_s >= 0:
+                slurm.cancel(job.number)
+        except slurm.SlurmError as error:
+            number = slurm.number_of(paths)
+            if number is None or not began(paths, number):
+                break
+            if late_s >= 0:
+                hint = f"once Slurm answers: `farbench cancel` again, or scancel {number}"
+                raise Refusal("cancel", portable(paths.root), str(error), hint) from None
+        time.sleep(0.5)
+    if end_state(paths) == "dead":
+        slurm.forget(paths)
 
 
 def _put_down(paths: RunPaths) -> int:

@@ -32,18 +32,26 @@ LEASE_VARIABLE = "FARBENCH_LEASE_DIR"
 """Another folder for the leases of GPUs: for hosts on which several users must not share one, and for tests."""
 
 
+_GIVEN = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS")
+"""What tells a job which GPUs are its own."""
+
+
 def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: int) -> None:
     """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`.
 
     `first`: the run was never begun here, so nothing of it can be left but in its folder."""
+    if lock.acquire(paths) is None:
+        os.write(tell, b"already")
+        return
+    run_locked(paths, secrets, first, tell)
+
+
+def run_locked(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: int) -> None:
+    """As `run_agent`, by whoever has the run's lock already; the lock ends with this process."""
     os.umask(0o077)
     os.chdir("/")
     name_process("farbench-agent")
     orphans.adopt()
-    lock_fd = lock.acquire(paths)
-    if lock_fd is None:
-        os.write(tell, b"already")
-        return
     signal.signal(signal.SIGHUP, lambda *_: None)  # a terminal that goes away is none of our business
     try:
         job = read_json(paths.job)
@@ -93,8 +101,9 @@ def _work(
     if logout is not None:
         journal.append("problem", message=logout)
     devices, why_not = _devices(job, secrets, journal)
-    if _slurm_job(job) and (few := _too_few_processors(devices)):
-        journal.append("problem", message=few)
+    for doubt in (_too_few_processors(devices), _gpus_of_others(devices)) if _slurm_job(job) else ():
+        if doubt:
+            journal.append("problem", message=doubt)
     # The slots of an allocation are its own; nodes that share a work folder do not share their processors.
     slots = paths.root if _slurm_job(job) else paths.workdir
     leases = Leases(slots, os.environ.get(LEASE_VARIABLE), {"run_id": job["run_id"], "host": job["host"]})
@@ -145,6 +154,16 @@ def _too_few_processors(devices: Sequence[Mapping[str, Any]]) -> str:
     return (
         f"this job has {processors} processor(s) for {len(devices)} devices, and what a worker does on the host "
         "will be slow: ask for more with `cpus_per_task` in hosts.yaml"
+    )
+
+
+def _gpus_of_others(devices: Sequence[Mapping[str, Any]]) -> str:
+    """A job that asked for no GPU may see all of its node: those that Slurm has given to others too."""
+    if all(device["kind"] == "cpu" for device in devices) or any(map(os.environ.get, _GIVEN)):
+        return ""
+    return (
+        f"Slurm gave this job no GPU, and it measures on all {len(devices)} that it sees, where others may be at work: "
+        "ask for them with `gpus_per_node` in hosts.yaml"
     )
 
 

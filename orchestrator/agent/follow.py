@@ -56,7 +56,7 @@ def follow(
                     raise TakenOver
                 behind = max(0, _size(paths.journal) - journal.offset)
                 told = liveness.note
-                note = {"note": told} if told else {}
+                note = {"note": told, "waits": liveness.waits} if told else {}
                 channel.send({"type": "alive", "agent": alive, "time": time.time(), "behind": behind, **note})
                 alive_at = now + ALIVE_EVERY_S
             sent = False

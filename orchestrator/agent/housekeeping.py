@@ -127,7 +127,7 @@ def _state(paths: RunPaths, agent: Mapping[str, Any], quiet_s: float) -> str:
     ended = _last_word(paths.journal)
     if ended is not None:
         return ended
-    if slurm.number_of(paths) is not None and is_alive(paths):
+    if slurm.asked_for(paths) and is_alive(paths):
         return "running"
     if not agent:
         return "starting" if quiet_s < STARTING_S else "dead"

@@ -10,9 +10,10 @@ from typing import Any, List, Mapping, Sequence, Tuple
 from . import lock, slurm
 from .daemon import run_agent
 from .journal import Journal
-from .liveness import is_alive
+from .liveness import ending, is_alive
 from .paths import RunPaths, add_numbered, checked_relative, read_json, sync_file, write_json
 from .spawning import run_forked
+from .standing import standing
 from .wire import dump, native
 
 
@@ -86,29 +87,34 @@ def start_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool = False
 
 def _start_by_slurm(paths: RunPaths, asked: List[str], first: bool) -> Tuple[int, bool]:
     """As `start_agent`, but for an agent that will live elsewhere: returns once Slurm has taken the job."""
-    if is_alive(paths):
-        return agent_pid(paths), True
-    settle(paths)  # the node reads it over the network
+    held = slurm.submitting(paths)
     try:
+        if is_alive(paths):
+            return agent_pid(paths), True
+        settle(paths)  # the node reads it over the network
         slurm.submit(paths, asked, first)
     except slurm.SlurmError as error:
         raise LaunchError(str(error)) from None
+    finally:
+        os.close(held)
     return 0, False
 
 
 def withdraw(paths: RunPaths) -> None:
-    """Take back a job of Slurm that has not begun, since there is nothing left for it; one that has is left alone."""
-    number = slurm.number_of(paths)
+    """Take back a job of Slurm whose agent has not begun, since there is nothing left for it; one that has is left alone."""
     held = lock.acquire(paths, wait_s=0.5)  # so that no agent begins meanwhile
     if held is None:
         return
     try:
-        if number is None or os.path.exists(paths.journal) or not slurm.look(number).waits:
+        number = slurm.find(paths)
+        if number is None or ending(paths)["state"] != "dead" or not slurm.look(number).waits:
             return
         slurm.cancel(number)
+        slurm.forget(paths)
         journal = Journal(paths)
         batch = max(paths.batches(), default="")
-        journal.append("agent_finished", state="finished", counts={}, batch=batch, sealed=True)
+        counts = standing(paths)["counts"]
+        journal.append("agent_finished", state="finished", counts=counts, batch=batch, sealed=True)
         journal.close()
     except slurm.SlurmError:
         pass  # whoever asked sees that the job still waits, and asks again

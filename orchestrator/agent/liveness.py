@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Callable, Dict, Optional
 
 from . import lock, slurm
 from .journal import last_event, state_of
 from .paths import RunPaths, read_json
+from .wire import portable
 
 ASK_EVERY_S = 5.0
 """Slurm's controller serves a whole cluster."""
@@ -18,6 +20,8 @@ class Liveness:
 
     def __init__(self, paths: RunPaths, clock: Callable[[], float] = time.monotonic) -> None:
         self.note: Optional[str] = None
+        self.waits = False
+        """Whether there is no agent yet, only a job that is to bring one."""
         self.why: Optional[str] = None
         self.hopeless = False
         """Whether another job would fare no better: somebody cancelled this one, or it never became an agent."""
@@ -31,37 +35,62 @@ class Liveness:
         not shared, Slurm does."""
         self.note = None
         if lock.is_held(self._paths):
+            self.waits = False
             return True
-        number = slurm.number_of(self._paths)
-        if number is None or end_state(self._paths) != "dead":
+        if not slurm.asked_for(self._paths) or end_state(self._paths) != "dead":
             return False
         try:
-            job = self._look(number)
+            job = self._look()
         except slurm.SlurmError as error:
-            self.note = f"Slurm job {number}: {error}"
+            number = slurm.number_of(self._paths)
+            self.note = f"Slurm job{f' {number}' if number else ''}: {error}"
             return True  # as far as anybody knows
+        if job is None:
+            self.why = "Slurm has no job for it"
+            return False
+        begun = began(self._paths, job.number)
         if job.alive:
-            self.note = None if self._began(number) else str(job)
+            self.waits = job.waits or not begun
+            self.note = str(job) if self.waits or job.state != "RUNNING" else None
             return True
         self.why = str(job)
-        self.hopeless = job.state == "CANCELLED" or not self._began(number)
-        if not self._began(number):
-            self.why += f", and no agent began in it; see {self._paths.log('agent')}"
+        self.hopeless = job.state == "CANCELLED" or not begun
+        if not begun:
+            self.why += f", and no agent began in it; {self._last_words()}"
         return False
 
-    def _look(self, number: str) -> slurm.Job:
-        if self._job is None or self._job.number != number or self._clock() - self._asked_at >= ASK_EVERY_S:
-            self._job = slurm.look(number)
+    def _look(self) -> Optional[slurm.Job]:
+        if self._clock() - self._asked_at >= ASK_EVERY_S or (
+            self._job is not None and self._job.number != slurm.number_of(self._paths)
+        ):
+            number = slurm.find(self._paths)
+            self._job = None if number is None else slurm.look(number)
             self._asked_at = self._clock()
         return self._job
+
+    def _last_words(self) -> str:
+        """What the log of an agent that never began has to say."""
+        log = self._paths.log("agent")
+        try:
+            with open(log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
+                words = file.read().decode("utf-8", "replace").split("\n")
+        except OSError:
+            words = []
+        said = [line.strip() for line in words if line.strip()]
+        if not said:
+            return f"does its node see {portable(self._paths.root)}? The work folder must be on a file system that all nodes share"
+        return f"{portable(log)} ends with: {said[-1][:300]}"
 
     def verdict(self) -> Dict[str, Any]:
         """What `end` says of a job that is gone."""
         return {} if self.why is None else {"why": self.why, "again": not self.hopeless}
 
-    def _began(self, number: str) -> bool:
-        who = read_json(self._paths.identity)
-        return isinstance(who, dict) and who.get("slurm_job") == number
+
+def began(paths: RunPaths, number: str) -> bool:
+    """Whether an agent has begun in a job of Slurm."""
+    who = read_json(paths.identity)
+    return isinstance(who, dict) and who.get("slurm_job") == number
 
 
 def is_alive(paths: RunPaths) -> bool:

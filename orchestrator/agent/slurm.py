@@ -4,7 +4,9 @@ passes between the two passes through the run's folder, which both must see.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +21,15 @@ ONE_NODE = ("--nodes=1", "--ntasks=1")
 NOTICE_S = 30
 """So long before the job's time is over Slurm asks the agent to end."""
 _WAITING = frozenset(("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"))
-_ALIVE = _WAITING | {"RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+# One that is COMPLETING may still have processes; and it is not told yet whether it was cancelled, say.
+_ALIVE = _WAITING | {"COMPLETING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+_NUMBER = re.compile(r"^(\d+)(?:;\S*)?$", re.MULTILINE)
+_STATE = re.compile(r"^([A-Z_]+)\|(.*)$", re.MULTILINE)
+_SILENT = re.compile(
+    r"contact slurm controller|timed out|connect(ion)? (failure|refused)|standby mode|temporarily",
+    re.IGNORECASE,
+)
+"""What Slurm's programs say when the controller did not answer: whether it did what it was asked is not known."""
 _PLACES = ("/usr/local/bin", "/opt/slurm/bin", "/usr/local/slurm/bin")
 # What is the user's reaches it as arguments, never as text of the script.
 _SCRIPT = b"""#!/bin/sh
@@ -36,6 +46,10 @@ exit 97
 
 class SlurmError(Exception):
     """Slurm did not do what it was asked; the message is its own."""
+
+
+class SlurmSilent(SlurmError):
+    """Its controller did not answer, and may have done it."""
 
 
 class Job(NamedTuple):
@@ -72,27 +86,78 @@ def options(job: Mapping[str, Any]) -> Optional[List[str]]:
 
 
 def number_of(paths: RunPaths) -> Optional[str]:
-    """The newest job of a run, if Slurm has been asked for one."""
+    """The newest job of a run, if its number is known."""
     known = read_json(paths.slurm)
     number = known.get("job") if isinstance(known, dict) else None
     return number if isinstance(number, str) and number.isdigit() else None
 
 
-def submit(paths: RunPaths, asked: List[str], first: bool) -> str:
-    """Ask Slurm for a job that runs the agent; its number. Raises SlurmError, OSError."""
+def asked_for(paths: RunPaths) -> bool:
+    """Whether there is a job of a run, or may be one: sbatch may have been cut off before it could tell the number."""
+    known = read_json(paths.slurm)
+    return isinstance(known, dict) and (known.get("job") is None or number_of(paths) is not None)
+
+
+def forget(paths: RunPaths) -> None:
+    """No job is wanted any more: one that begins all the same ends at once (`adopt`)."""
+    write_json(paths.slurm, {"job": ""})
+
+
+def adopt(paths: RunPaths, number: str) -> bool:
+    """Whether this job is the one that is wanted: where nobody could tell so far, it is from here on.
+
+    The caller holds the run's lock, so that of two jobs for one run only one goes on."""
+    if number_of(paths) is None and asked_for(paths):
+        write_json(paths.slurm, {"job": number})
+    return number_of(paths) == number
+
+
+def find(paths: RunPaths) -> Optional[str]:
+    """The job of a run, looked for by its name where the number is not known. Raises SlurmError."""
+    number = number_of(paths)
+    if number is None and asked_for(paths):
+        ours = [f"--user={os.getuid()}", f"--name={_name(paths)}"]
+        found = _NUMBER.findall(_ask([_program("squeue"), "--noheader", *ours, "--format=%A"])[0])
+        if found and number_of(paths) is None:  # the job itself may have told meanwhile
+            write_json(paths.slurm, {"job": found[-1]})
+        number = number_of(paths)
+    return number
+
+
+def submitting(paths: RunPaths) -> int:
+    """A lock for the time in which it is found out whether there is a job and, if not, one is asked for: a link that breaks
+    leaves somebody behind who is still waiting for sbatch. Closing the descriptor gives it back."""
+    fd = os.open(f"{paths.slurm}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def submit(paths: RunPaths, asked: List[str], first: bool) -> None:
+    """Ask Slurm for a job that runs the agent. Raises SlurmError where there is none for sure, OSError.
+
+    It returns also where Slurm did not answer: `find` tells later whether there is a job."""
     code = _keep_code(paths)
     write_file(paths.slurm_script, _SCRIPT)
     log = paths.log("agent").replace("%", "%%")
     line = [
-        _program("sbatch"), "--parsable", f"--job-name=farbench-{paths.run_id}", "--chdir=/", f"--output={log}",
-        "--open-mode=append", f"--signal=B:TERM@{NOTICE_S}", *asked, *ONE_NODE, "--no-requeue",
+        _program("sbatch"), f"--signal=B:TERM@{NOTICE_S}", *asked, "--parsable", f"--job-name={_name(paths)}", "--chdir=/",
+        f"--output={log}", "--open-mode=append", *ONE_NODE, "--no-requeue",
         paths.slurm_script, sys.executable, code, paths.root, "first" if first else "again",
     ]  # fmt: skip
-    number = _ask(line)[0].strip().split(";")[0]
-    if not number.isdigit():
-        raise SlurmError(f"sbatch answered {number[:200]!r}, which is no job")
-    write_json(paths.slurm, {"job": number})
-    return number
+    write_json(paths.slurm, {"job": None})
+    try:
+        told = _ask(line)[0]
+    except SlurmSilent:
+        return
+    except SlurmError:
+        forget(paths)
+        raise
+    found = _NUMBER.findall(told)  # among what a site's own sbatch may print besides
+    if found:
+        write_json(paths.slurm, {"job": found[-1]})
+    elif find(paths) is None:
+        forget(paths)
+        raise SlurmError(f"sbatch answered {told.strip()[:200]!r}, which is no job")
 
 
 def look(number: str) -> Job:
@@ -105,8 +170,8 @@ def look(number: str) -> Job:
         if "Invalid job id" not in str(error):
             raise
         lines = ""
-    state, _, reason = lines.strip().partition("\n")[0].partition("|")
-    return Job(number, state or "GONE", reason)
+    told = _STATE.search(lines)
+    return Job(number, told.group(1), told.group(2).strip()) if told else Job(number, "GONE")
 
 
 def cancel(number: str) -> None:
@@ -126,6 +191,10 @@ def version() -> str:
 def rehearse(asked: List[str]) -> str:
     """When and where a job could begin, in Slurm's words; nothing is submitted. Raises SlurmError."""
     return _ask([_program("sbatch"), *asked, *ONE_NODE, "--test-only", "--wrap=true"])[1].strip()
+
+
+def _name(paths: RunPaths) -> str:
+    return f"farbench-{paths.run_id}"
 
 
 def _keep_code(paths: RunPaths) -> str:
@@ -155,20 +224,23 @@ def _program(name: str) -> str:
 
 def _ask(line: List[str]) -> Tuple[str, str]:
     """What a program printed, and what it said on standard error. Raises SlurmError."""
-    environ = {**os.environ, "LC_ALL": "C"}
+    # What the user's own squeue shows is not what ours is to.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     try:
         done = subprocess.run(
             [native(word) for word in line],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=environ,
+            env={**environ, "LC_ALL": "C"},
             timeout=COMMAND_S,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SlurmError(f"{os.path.basename(line[0])} did not answer within {COMMAND_S:.0f} s") from None
+        raise SlurmSilent(f"{os.path.basename(line[0])} did not answer within {COMMAND_S:.0f} s") from None
     if done.returncode != 0:
+        name = os.path.basename(line[0])
         told = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-        raise SlurmError(f"{os.path.basename(line[0])}: {told}"[:2000])
+        error = SlurmSilent if _SILENT.search(told) else SlurmError
+        raise error((told if told.startswith(f"{name}: ") else f"{name}: {told}")[:2000])
     return done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")

@@ -64,12 +64,13 @@ class Events:
 @dataclass(frozen=True)
 class Alive:
     """A sign of life; `agent` tells whether the agent lives, `time` is the host's UTC clock, `behind` how many bytes of
-    the journal were not sent yet, `note` what the agent's own start waits for."""
+    the journal were not sent yet, `note` what the agent's own start waits for, and `waits` whether there is no agent yet."""
 
     agent: bool
     time: float
     behind: Size = 0
     note: str | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,9 @@ class Coordinator:
             if self._dealing is not None:
                 for name in pending:
                     self._dealing.dealer.late(name)
+                    # What an agent before the one that is waited for had taken goes to others meanwhile.
+                    if self._run.journal_size(name):
+                        self._dealing.dealer.gone(name)
             self._deal()
             if pending or first_hand_at == float("inf"):
                 self._leave_who_never_came()
@@ -291,6 +294,8 @@ class Coordinator:
             return all(self._hosts[name].launched for name in live)
         # Dealt cases are safe only when the hosts have journalled them.
         dealer = self._dealing.dealer
+        if not dealer.complete and any(host.pending for host in self._hosts.values()):
+            return False  # nothing can be given to it before it begins
         return dealer.dealt and not any(self._hosts[name].has_unconfirmed for name in live)
 
     def _warm_up(self) -> None:

@@ -267,7 +267,7 @@ class HostRun:
                 self._session = Session(self._session.token)
                 if self._current_at is None:
                     self._current_at = self._offset + message.behind
-                self._pending = bool(message.note) and not self._offset
+                self._pending = message.waits or (bool(message.note) and not self._offset)
                 self._say(HostPhase.RUNNING, message.note)
             case Events():
                 self._pending = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -56,6 +57,23 @@ def host_without_slurm(make_sshd: Callable[..., Sshd], tmp_path: Path) -> Sshd:
     for name in ("python3", "sh", "id", "env"):
         (folder / name).symlink_to(shutil.which(name) or name)
     return make_sshd(shell="/bin/sh", SetEnv=f'HOME="{tmp_path}/outer_home" PATH="{folder}"')
+
+
+@pytest.fixture
+def login_whose(make_sshd: Callable[..., Sshd], cluster: Cluster, tmp_path: Path) -> Callable[..., Sshd]:
+    """A login node where a program of Slurm is a script of the site's, in which REAL is that program."""
+
+    def make(**scripts: str) -> Sshd:
+        folder = tmp_path / "site"
+        folder.mkdir()
+        for name, text in scripts.items():
+            script = folder / name
+            script.write_text("#!/bin/sh\n" + text.replace("REAL", shutil.which(name) or name))
+            script.chmod(0o755)
+        known = " ".join(f'{name}="{value}"' for name, value in cluster.environment.items())
+        return make_sshd(SetEnv=f'HOME="{tmp_path}/outer_home" PATH="{folder}:{os.environ["PATH"]}" {known}')
+
+    return make
 
 
 def slurm(**asked: object) -> dict[str, object]:

@@ -38,6 +38,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 KillWait=2
+Epilog={folder}/epilog
 GresTypes=gpu
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs={cpus} RealMemory=500 Gres=gpu:2
@@ -46,6 +47,10 @@ PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP
 """
 # Two files of devices that every machine has stand for the GPUs.
 _GRES = "Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n"
+# What a node does after each job; a health check may take its time.
+_EPILOG = """#!/bin/sh
+while [ -e {folder}/busy-after-jobs ]; do sleep 0.1; done
+"""
 
 
 class Cluster:
@@ -72,6 +77,8 @@ class Cluster:
         )
         (self.folder / "slurm.conf").write_text(conf)
         (self.folder / "gres.conf").write_text(_GRES)
+        (self.folder / "epilog").write_text(_EPILOG.format(folder=self.folder))
+        (self.folder / "epilog").chmod(0o755)
         self._daemon("slurmctld", "-D", "-c")
         for node in ("n1", "n2"):
             (self.folder / f"spool-{node}").mkdir()
@@ -80,8 +87,14 @@ class Cluster:
             lambda: self.ask("sinfo", "-h", "-t", "idle", "-o", "%D", check=False) == "2", "two idle nodes"
         )
 
+    @property
+    def busy_after_jobs(self) -> Path:
+        """As long as this file is there, a job that has ended keeps its node."""
+        return self.folder / "busy-after-jobs"
+
     def clear(self) -> None:
         """End every job, and wait until the nodes are free."""
+        self.busy_after_jobs.unlink(missing_ok=True)
         self.ask("scancel", "--user", str(os.getuid()), check=False)
         wait_for(lambda: not self.ask("squeue", "-h"), "the end of every job")
 
