@@ -58,6 +58,7 @@ def follow(
                 told = liveness.note
                 note = {"note": told, "waits": liveness.waits} if told else {}
                 channel.send({"type": "alive", "agent": alive, "time": time.time(), "behind": behind, **note})
+                os.utime(follower)  # for an agent on a node that does not see our lock
                 alive_at = now + ALIVE_EVERY_S
             sent = False
             while True:

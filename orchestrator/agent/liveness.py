@@ -50,8 +50,8 @@ class Liveness:
             return False
         begun = began(self._paths, job.number)
         if job.alive:
-            self.waits = job.waits or not begun
-            self.note = str(job) if self.waits or job.state != "RUNNING" else None
+            self.waits = not begun
+            self.note = str(job) if not begun or job.state != "RUNNING" else None
             return True
         self.why = str(job)
         self.hopeless = job.state == "CANCELLED" or not begun

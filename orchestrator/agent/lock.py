@@ -18,7 +18,7 @@ def acquire(paths: RunPaths, wait_s: float = 2.0) -> Optional[int]:
     deadline = time.monotonic() + wait_s
     while True:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(fd, fcntl.LOCK_EX, paths.lock)
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 os.close(fd)
@@ -51,9 +51,19 @@ def is_held(paths: RunPaths) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _flock(fd, fcntl.LOCK_SH, paths.lock)
     except BlockingIOError:
         return True
     finally:
         os.close(fd)
     return False
+
+
+def _flock(fd: int, how: int, path: str) -> None:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:  # the system's own names no file
+        why = f"this file system has no locks (flock): {error.strerror}; choose another `workdir`"
+        raise OSError(error.errno, why, path) from None

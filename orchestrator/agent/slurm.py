@@ -139,6 +139,8 @@ def submit(paths: RunPaths, asked: List[str], first: bool) -> None:
     code = _keep_code(paths)
     write_file(paths.slurm_script, _SCRIPT)
     log = paths.log("agent").replace("%", "%%")
+    if "\\" in log:  # Slurm takes them out of names
+        log = "/dev/null"
     line = [
         _program("sbatch"), f"--signal=B:TERM@{NOTICE_S}", *asked, "--parsable", f"--job-name={_name(paths)}", "--chdir=/",
         f"--output={log}", "--open-mode=append", *ONE_NODE, "--no-requeue",

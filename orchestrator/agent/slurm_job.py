@@ -23,7 +23,11 @@ def main(arguments: Sequence[str]) -> None:
         )
     runs, folder = os.path.split(root)
     paths = RunPaths(os.path.dirname(runs), folder)
-    if lock.acquire(paths, wait_s=LOCK_WAIT_S) is None:
+    try:
+        held = lock.acquire(paths, wait_s=LOCK_WAIT_S)
+    except OSError as error:
+        sys.exit(f"farbench: {error.filename}: {error.strerror}")
+    if held is None:
         sys.exit(f"farbench: another agent of this run is still at work, as it holds {paths.lock}")
     if not slurm.adopt(paths, os.environ.get("SLURM_JOB_ID", "")):
         print("farbench: this job is not wanted any more: the run is over, or has another one", flush=True)

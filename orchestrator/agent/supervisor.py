@@ -6,16 +6,16 @@ a time is due. Everything else is in the parts it drives: `inbox`, `crew`, `clai
 
 from __future__ import annotations
 
-import fcntl
 import os
 import selectors
 import signal
 import time
 from typing import Any, Dict, Iterable, List, Optional
 
-from . import lock
+from . import lock, slurm
 from .claims import Claims
 from .crew import Crew
+from .followers import Followers
 from .history import History
 from .inbox import Inbox
 from .journal import Journal
@@ -66,6 +66,7 @@ class Supervisor:
         self._stop_asked = False
         self._look_at = 0.0
         self._busy_at = time.monotonic()
+        self._followers = Followers(setup.paths.followers, afar=slurm.options(setup.job) is not None)
         self._bells = _open_bells(setup.paths.wake)
         for bell in self._bells:
             selector.register(bell, selectors.EVENT_READ, self._ring)
@@ -207,7 +208,7 @@ class Supervisor:
         if self._inbox.sealed:
             return "finished"
         patience_s = ABANDONED_AFTER_S if self._inbox.newest else NEVER_DEALT_S
-        abandoned = now - self._busy_at > patience_s and not _held(self._setup.paths.followers)
+        abandoned = now - self._busy_at > patience_s and not self._followers.any(now)
         return "finished" if abandoned else ""
 
     def _patience(self, now: float) -> float:
@@ -322,18 +323,3 @@ def _open_bells(wake: str) -> List[int]:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return [bell, reader]
-
-
-def _held(path: str) -> bool:
-    """Whether somebody holds the lock of a file; what cannot be told counts as held."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(fd)
-    return False

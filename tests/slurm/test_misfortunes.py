@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from orchestrator.agent.followers import Followers
 from tests.faults.conftest import Desk, assert_complete
 from tests.faults.test_gpus import Rack
 from tests.slurm.conftest import slurm
@@ -36,6 +39,28 @@ def test_a_job_that_slurm_took_without_saying_so_is_the_runs(
     assert_complete(desk, done["run_id"], 3)
     (job,) = jobs_of(desk, done["run_id"])
     assert cluster.ask("squeue", "-h", "-t", "all", "-o", "%A", f"--name=farbench-{done['run_id']}") == job
+
+
+def test_a_laptop_that_is_gone_while_slurm_is_asked_leaves_one_job(
+    desk: Desk, login_whose: Callable[..., Sshd], cluster: Cluster
+) -> None:
+    busy = desk.folder / "busy"
+    busy.touch()
+    login = login_whose(sbatch=f'while [ -e "{busy}" ]; do sleep 0.05; done\nexec REAL "$@"\n')
+    desk.add_host("c", login, launcher=slurm())
+    desk.sweep(3)
+    process, run_id = desk.begin()
+    wait_for(lambda: any(login.home.glob("farbench/runs/*/slurm.json")), "a job that is asked for")
+    process.kill()
+    process.communicate()
+    (laid_out,) = login.home.glob("farbench/runs/*/job.json")
+    before = laid_out.stat().st_ino
+    again = desk.start("resume", run_id, "--json")
+    wait_for(lambda: laid_out.stat().st_ino != before, "another launch, while the first one is still asking")
+    busy.unlink()
+    assert desk.end(again)["counts"] == {"ok": 3}
+    asked = cluster.ask("squeue", "-h", "-t", "all", "-o", "%A", f"--name=farbench-{run_id}").split()
+    assert asked == jobs_of(desk, run_id)
 
 
 def test_a_controller_that_does_not_answer_is_waited_for(
@@ -93,27 +118,6 @@ def test_what_a_site_prints_around_slurms_answer_does_no_harm(
     assert desk.end(process)["counts"] == {"ok": 3}
 
 
-def test_a_job_that_is_cancelled_while_its_node_is_busy_with_its_end_is_not_asked_for_again(
-    desk: Desk, login: Sshd, cluster: Cluster
-) -> None:
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep([{"i": 0}, {"i": 1, "how": "wait"}, {"i": 2}])
-    process, run_id = desk.begin()
-    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
-    (job,) = cluster.jobs()
-    cluster.busy_after_jobs.touch()
-    cluster.ask("scancel", job)
-    assert process.stderr is not None
-    assert any(line.startswith(f"c: running: Slurm job {job} is completing") for line in process.stderr)
-    cluster.busy_after_jobs.unlink()
-    stdout, _ = process.communicate(timeout=100)
-    told = json.loads(stdout)["hosts"]["c"]
-    assert told["state"] == "lost"
-    assert f"the agent is gone (Slurm job {job} ended: CANCELLED" in told["error"]
-    assert cluster.jobs() == []
-    assert jobs_of(desk, run_id) == [job]
-
-
 def test_the_cases_of_a_node_that_must_queue_again_go_to_the_others(
     desk: Desk, login: Sshd, cluster: Cluster
 ) -> None:
@@ -143,6 +147,26 @@ def test_the_cases_of_a_node_that_must_queue_again_go_to_the_others(
     wait_for(lambda: cluster.jobs() == [], "the end of both jobs")
 
 
+def test_a_file_system_without_locks_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "no_locks.c"
+    source.write_text("#include <errno.h>\nint flock(int fd, int how) { errno = ENOSYS; return -1; }\n")
+    library = tmp_path / "no_locks.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    run = tmp_path / "runs/20261130T000000Z-abcdef"
+    run.mkdir(parents=True)
+    code = "import sys; from orchestrator.agent.slurm_job import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(run), "first"],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"farbench: {run}/agent.lock: this file system has no locks (flock)")
+    assert "choose another `workdir`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_gpus_that_slurm_did_not_give_are_told_of(desk: Desk, rack: Rack, cluster: Cluster) -> None:
     login, _ = rack.host("NVIDIA H200", "NVIDIA H200", **cluster.environment)
     desk.add_host("c", login, devices="all", launcher=slurm(cpus_per_task=2))
@@ -151,3 +175,19 @@ def test_gpus_that_slurm_did_not_give_are_told_of(desk: Desk, rack: Rack, cluste
     (told,) = [e["message"] for e in desk.journal(done["run_id"], "c") if e["type"] == "problem"]
     assert "Slurm gave this job no GPU, and it measures on all 2 that it sees" in told
     assert "`gpus_per_node`" in told
+
+
+def test_a_follower_on_a_machine_whose_locks_are_not_seen_is_there_while_it_gives_signs(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "followers"
+    file.touch()
+    os.utime(file, (0, 1_000))
+    here, afar = Followers(str(file), afar=False), Followers(str(file), afar=True)
+    assert (here.any(10.0), afar.any(10.0)) == (False, False)
+    os.utime(file, (0, 1_005))
+    assert (here.any(20.0), afar.any(20.0)) == (False, True)
+    assert afar.any(139.0)
+    assert not afar.any(140.0)
+    os.utime(file, (0, 1_010))
+    assert afar.any(150.0)
