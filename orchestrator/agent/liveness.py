@@ -36,6 +36,7 @@ class Liveness:
         self.note = None
         if lock.is_held(self._paths):
             self.waits = False
+            self._asked_at = float("-inf")  # what Slurm said before that is not true any more
             return True
         if not slurm.asked_for(self._paths) or end_state(self._paths) != "dead":
             return False

@@ -20,6 +20,7 @@ COMMAND_S = 30.0
 ONE_NODE = ("--nodes=1", "--ntasks=1")
 NOTICE_S = 30
 """So long before the job's time is over Slurm asks the agent to end."""
+GONE = "GONE"
 _WAITING = frozenset(("CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"))
 # One that is COMPLETING may still have processes; and it is not told yet whether it was cancelled, say.
 _ALIVE = _WAITING | {"COMPLETING", "RESIZING", "RUNNING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
@@ -75,6 +76,8 @@ class Job(NamedTuple):
             return f"Slurm job {self.number} waits{f': {reason}' if reason else ''}"
         if self.alive:
             return f"Slurm job {self.number} is {self.state.lower()}"
+        if self.state == GONE:
+            return f"Slurm job {self.number} ended, and Slurm does not know it any more"
         return f"Slurm job {self.number} ended: {self.state}{f' ({reason})' if reason else ''}"
 
 
@@ -173,7 +176,7 @@ def look(number: str) -> Job:
             raise
         lines = ""
     told = _STATE.search(lines)
-    return Job(number, told.group(1), told.group(2).strip()) if told else Job(number, "GONE")
+    return Job(number, told.group(1), told.group(2).strip()) if told else Job(number, GONE)
 
 
 def cancel(number: str) -> None:

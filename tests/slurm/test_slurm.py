@@ -122,9 +122,11 @@ def test_a_job_that_somebody_cancels_is_not_asked_for_again_until_resume(
     cluster.busy_after_jobs.touch()  # meanwhile Slurm does not say yet how the job has ended
     sign = next(login.home.glob("farbench/runs/*/followers.lock"))
     before = sign.stat().st_mtime_ns
-    cluster.ask("scancel", job)
     assert process.stderr is not None
-    assert any(line.startswith(f"c: running: Slurm job {job} is completing") for line in process.stderr)
+    next(line for line in process.stderr if line == "c: running\n")
+    cluster.ask("scancel", job)
+    said = next(line for line in process.stderr if "Slurm job" in line)
+    assert said.startswith(f"c: running: Slurm job {job} is completing")
     assert sign.stat().st_mtime_ns > before  # a follower's, for agents that do not see its lock
     cluster.busy_after_jobs.unlink()
     stdout, stderr = process.communicate(timeout=100)
