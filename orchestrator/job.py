@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator import rendering
-from orchestrator.errors import FileError, UsageError
+from orchestrator.errors import FileError
 from orchestrator.inventory import CpuSlots, HostSpec
 from orchestrator.model import SCHEMA_VERSION, Case
 from orchestrator.plan import Plan
@@ -40,16 +40,8 @@ def script_tree(plan: Plan) -> Mapping[str, bytes]:
 
 def build_job(plan: Plan, host: HostSpec, run_id: str, nonce: str) -> Job:
     """The job of one host. Its environment holds plain values only; what comes from the controller's environment
-    (`inventory.resolve_environment`) travels apart and is never stored.
-
-    Raises `UsageError` for secrets that its launcher cannot bring to the agent."""
+    (`inventory.resolve_environment`) travels apart and is never stored."""
     slurm = host.launcher.slurm
-    secret = [name for name, value in host.env.items() if not isinstance(value, str)]
-    if slurm is not None and secret:
-        raise UsageError(
-            f"host {host.name!r}: {', '.join(secret)} is `from_env`, and Slurm would write it to its own files with the job. "
-            "Export it in `activate`, from a file on the cluster that only you can read"
-        )
     job: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "run_id": run_id,

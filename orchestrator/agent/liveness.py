@@ -55,9 +55,11 @@ class Liveness:
             self.note = str(job) if not begun or job.state != "RUNNING" else None
             return True
         self.why = str(job)
-        self.hopeless = job.state == "CANCELLED" or not begun
+        self.hopeless = job.state == "CANCELLED" or not (begun or job.taken_away)
         if not begun:
-            self.why += f", and no agent began in it; {self._last_words()}"
+            self.why += ", and no agent began in it"
+            if job.ran:
+                self.why += f"; {self._last_words()}"
         return False
 
     def _look(self) -> Optional[slurm.Job]:

@@ -70,6 +70,16 @@ class Job(NamedTuple):
         """Whether it has not begun."""
         return self.state in _WAITING
 
+    @property
+    def taken_away(self) -> bool:
+        """Whether it ended by what befell its node, or for somebody else's job: another one may fare better."""
+        return self.state in ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
+
+    @property
+    def ran(self) -> bool:
+        """Whether it ended by itself."""
+        return self.state in ("COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT")
+
     def __str__(self) -> str:
         reason = self.reason if self.reason not in ("", "None") else ""
         if self.waits:

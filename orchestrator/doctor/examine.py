@@ -152,7 +152,10 @@ class _Examination:
             plain = dict(resolve_environment(self.spec, self._environ).plain)
         except UsageError as error:
             # Runs would be refused for it; what is on the host can be told all the same.
-            self._say([failed("env", str(error), "set them here before you run farbench", blocking=True)])
+            fix = "set them here before you run farbench"
+            if self.spec.launcher.slurm is not None:
+                fix = "take it out of `env` in hosts.yaml"
+            self._say([failed("env", str(error), fix, blocking=True)])
             plain = {name: value for name, value in self.spec.env.items() if isinstance(value, str)}
         left = self._started + self._limit_s - time.monotonic()
         return {

@@ -221,6 +221,10 @@ def test_a_secret_is_not_given_to_slurm(desk: Desk, login: Sshd) -> None:
     assert done.code == 2
     assert "host 'c': HF_TOKEN is `from_env`, and Slurm would write it to its own files" in done.stderr
     assert "Export it in `activate`" in done.stderr
+    doctor = desk.farbench("doctor", "c", "--json", MY_TOKEN="hunter2")
+    assert doctor.code == 3
+    (check,) = [check for check in doctor.json()["hosts"]["c"]["checks"] if check["name"] == "env"]
+    assert (check["state"], "Slurm would write it" in check["found"]) == ("failed", True)
 
 
 def test_a_node_that_does_not_see_the_work_folder_says_so(tmp_path) -> None:
