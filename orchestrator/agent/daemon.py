@@ -40,14 +40,15 @@ def run_agent(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: in
     """Run the agent of one run until its end. Says `ok`, `already`, or what went wrong, on the descriptor `tell`.
 
     `first`: the run was never begun here, so nothing of it can be left but in its folder."""
-    if lock.acquire(paths) is None:
+    lock_fd = lock.acquire(paths)
+    if lock_fd is None:
         os.write(tell, b"already")
         return
-    run_locked(paths, secrets, first, tell)
+    run_locked(paths, secrets, first, tell, lock_fd)
 
 
-def run_locked(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: int) -> None:
-    """As `run_agent`, by whoever has the run's lock already; the lock ends with this process."""
+def run_locked(paths: RunPaths, secrets: Mapping[str, str], first: bool, tell: int, lock_fd: int) -> None:
+    """As `run_agent`, by whoever has the run's lock already (`lock_fd`); it ends with this process."""
     os.umask(0o077)
     os.chdir("/")
     name_process("farbench-agent")

@@ -81,7 +81,9 @@ class Job(NamedTuple):
         return self.state in ("COMPLETED", "FAILED", "OUT_OF_MEMORY", "TIMEOUT")
 
     def __str__(self) -> str:
-        reason = self.reason if self.reason not in ("", "None") else ""
+        # Of a job that was cancelled while it waited, Slurm goes on telling what it waited for.
+        telling = self.reason not in ("", "None") and self.state != "CANCELLED"
+        reason = self.reason if telling else ""
         if self.waits:
             return f"Slurm job {self.number} waits{f': {reason}' if reason else ''}"
         if self.alive:

@@ -33,4 +33,4 @@ def main(arguments: Sequence[str]) -> None:
         print("farbench: this job is not wanted any more: the run is over, or has another one", flush=True)
         return
     # The agent says how its start went to whoever started it; here that is its log.
-    run_locked(paths, {}, how == "first", os.dup(2))
+    run_locked(paths, {}, how == "first", os.dup(2), held)
