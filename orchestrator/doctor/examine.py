@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from orchestrator.errors import HostError, UsageError
+from orchestrator.errors import HostError, HostUnreachable, UsageError
 from orchestrator.inventory import HostSpec, resolve_environment
 from orchestrator.launch.dialogue import Dialogue
 from orchestrator.launch.exchange import Exchange
@@ -239,7 +240,8 @@ class _Clock:
 
     def ping(self) -> None:
         self._sent_at_s, self._sent = time.time(), time.monotonic()
-        self._exchange.send({"type": "ping", "n": self._count})
+        with suppress(HostUnreachable):  # who takes no more says why in what is read next
+            self._exchange.send({"type": "ping", "n": self._count})
 
     def pong(self, message: Mapping[str, Any]) -> None:
         trip_s = time.monotonic() - self._sent
