@@ -133,30 +133,30 @@ def test_work_that_the_timer_would_not_see_is_refused(gpu, measure, device, opti
     ("declared", "how", "told"),
     [
         (
-            {"flops": 2.3 * 989e12 * 0.1e-6, "precision": "bf16"},
+            {"flops": 2.3 * 210e12 * 1e-6, "precision": "bf16"},
             HOT,
             "2.3 times the device's peak of arithmetic: flops is wrong, or the work is not done",
         ),
-        ({"flops": 0.9 * 989e12 * 0.1e-6, "precision": "bf16"}, HOT, None),
-        ({"bytes_moved": 1.3 * 4.8e12 * 0.1e-6}, HOT, None),
+        ({"flops": 0.9 * 210e12 * 1e-6, "precision": "bf16"}, HOT, None),
+        ({"bytes_moved": 1.3 * 1.79e12 * 1e-6}, HOT, None),
         (
-            {"bytes_moved": 1.3 * 4.8e12 * 0.1e-6},
+            {"bytes_moved": 1.3 * 1.79e12 * 1e-6},
             COLD,
             "1.3 times the device's peak of memory: bytes_moved is wrong, or the work is not done",
         ),
-        ({"bytes_moved": 0.9 * 4.8e12 * 0.1e-6}, COLD, None),
+        ({"bytes_moved": 0.9 * 1.79e12 * 1e-6}, COLD, None),
     ],
 )
 def test_more_than_the_device_can_do_is_suspect(gpu, measure, monkeypatch, declared, how, told):
     from harness import cuda
 
-    monkeypatch.setattr(cuda, "l2_bytes", lambda: 1 << 14)
-    x = torch.zeros(1 << 16) + 1  # 0.5 MB with its output: none of these bytes are more than twice of it
+    monkeypatch.setattr(cuda, "l2_bytes", lambda: 1 << 16)
+    x = torch.zeros(1 << 18) + 1  # 2 MiB with its output: none of these bytes are more than twice of it
     call = Call(
-        run=lambda inputs, out: (gpu.launch(0.1, lambda: torch.mul(inputs, 2, out=out)), out)[1],
+        run=lambda inputs, out: (gpu.launch(1.0, lambda: torch.mul(inputs, 2, out=out)), out)[1],
         inputs=x, reference=lambda: x * 2, make_out=lambda: torch.empty_like(x), **declared,
     )  # fmt: skip
-    device = Device("NVIDIA H200", (9, 0), "cpu:0")
+    device = Device("NVIDIA GeForce RTX 5090", (12, 0), "cpu:0")
     record = measure(payload_of(a=call), make_item({}, ["a"], measure=how), device).records["a"]
     assert (record["timing"]["cache"], record["timing"]["timer"]) == (how["cache"], "graph")
     assert (record["reason"], record["verdict"]) == (told, "suspect" if told else "valid")
