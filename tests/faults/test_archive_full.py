@@ -31,6 +31,18 @@ def gated(desk: Desk, label: str = "") -> None:
     desk.sweep([*cases, {"i": CASES - 1, "how": "wait"}])
 
 
+def at_the_last_case(desk: Desk, host: Sshd) -> tuple[subprocess.Popen[str], str]:
+    """A run that waits at its last case, with all other results here."""
+    desk.add_host("h1", host)
+    gated(desk)
+    process, run_id = desk.begin()
+    wait_for(
+        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
+        "the last case",
+    )
+    return process, run_id
+
+
 def in_no_room(desk: Desk, *arguments: str) -> Finished:
     """A command that cannot write a byte to any file."""
     code = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); runpy.run_module('orchestrator', run_name='__main__')"
@@ -52,13 +64,7 @@ def unable_to_read(desk: Desk, *arguments: str) -> Finished:
 
 
 def test_in_the_middle_of_a_run(desk: Desk, host: Sshd) -> None:
-    desk.add_host("h1", host)
-    gated(desk)
-    process, run_id = desk.begin()
-    wait_for(
-        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
-        "the last case",
-    )
+    process, run_id = at_the_last_case(desk, host)
     let_files_grow_to(process.pid, 0)
     desk.open_gate()
     _, stderr = process.communicate(timeout=100)
@@ -76,13 +82,7 @@ def test_in_the_middle_of_a_run(desk: Desk, host: Sshd) -> None:
 
 def test_what_is_no_want_of_room_gets_other_advice(desk: Desk, host: Sshd) -> None:
     """Something else lies where the archive keeps in which order results came."""
-    desk.add_host("h1", host)
-    gated(desk)
-    process, run_id = desk.begin()
-    wait_for(
-        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
-        "the last case",
-    )
+    process, run_id = at_the_last_case(desk, host)
     arrivals = desk.folder / "archive" / "open" / run_id / "hosts" / "arrivals"
     aside = arrivals.rename(arrivals.with_name("aside"))
     arrivals.mkdir()
@@ -232,13 +232,7 @@ def test_what_cannot_be_read_is_named_and_nothing_is_lost(desk: Desk, host: Sshd
 
 
 def test_a_run_is_cancelled_also_if_what_is_here_cannot_be_read(desk: Desk, host: Sshd) -> None:
-    desk.add_host("h1", host)
-    gated(desk)
-    process, run_id = desk.begin()
-    wait_for(
-        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(),
-        "the last case",
-    )
+    process, run_id = at_the_last_case(desk, host)
     process.kill()
     process.communicate()
     journal = desk.folder / "archive" / "open" / run_id / "hosts" / "h1" / "events.jsonl"
@@ -273,12 +267,7 @@ def test_an_archive_that_is_moved_in_the_middle(desk: Desk, host: Sshd, done: in
 
 
 def test_a_journal_that_is_removed_here_comes_again(desk: Desk, host: Sshd) -> None:
-    desk.add_host("h1", host)
-    gated(desk)
-    process, run_id = desk.begin()
-    wait_for(
-        lambda: desk.measured_here(run_id) == CASES - 1 and (desk.traces / "waiting").exists(), "the gate"
-    )
+    process, run_id = at_the_last_case(desk, host)
     (desk.folder / "archive" / "open" / run_id / "hosts" / "h1" / "events.jsonl").unlink()
     desk.open_gate()
     _, stderr = process.communicate(timeout=100)

@@ -76,7 +76,6 @@ def test_what_a_backend_sets_for_float32_holds_for_it_alone(measure, capfd, sets
     assert "cannot be set back" not in capfd.readouterr().err
 
 
-@pytest.mark.skipif(not blas_threads.settings(), reason="numpy has no OpenBLAS here")
 def test_threads_of_numpys_blas_are_each_backends_own(measure):
     ((name, threads, set_threads),) = blas_threads.settings()
     at_first, seen = threads(), {"a": set(), "b": set()}

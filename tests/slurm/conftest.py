@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.host.conftest import fake_nvml_library
-from tests.faults.conftest import desk
+from tests.faults.conftest import Desk, desk
 from tests.faults.test_gpus import Rack
 from tests.support.slurm import Cluster
 from tests.support.sshd import Sshd
+from tests.support.waiting import wait_for
 
 __all__ = ["desk", "fake_nvml_library"]
 
@@ -79,3 +81,25 @@ def login_whose(make_sshd: Callable[..., Sshd], cluster: Cluster, tmp_path: Path
 def slurm(**asked: object) -> dict[str, object]:
     """The `launcher` of an entry of hosts.yaml."""
     return {"slurm": {"partition": "main", **asked}}
+
+
+def queued(desk: Desk, cluster: Cluster, login: Sshd, cases: int) -> tuple[str, str, list[str]]:
+    """A run, left alone, whose job waits for nodes that others have: its id, its job, and those of the others."""
+    others = [cluster.occupy("n1"), cluster.occupy("n2")]
+    desk.add_host("c", login, launcher=slurm())
+    desk.sweep(cases)
+    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
+    (job,) = cluster.jobs()
+    return run_id, job, others
+
+
+def at_the_second_of_three(
+    desk: Desk, cluster: Cluster, login: Sshd
+) -> tuple[subprocess.Popen[str], str, str]:
+    """A run that is followed, and waits at its second case: the command, the run's id, and its job."""
+    desk.add_host("c", login, launcher=slurm())
+    desk.sweep([{"i": 0}, {"i": 1, "how": "wait"}, {"i": 2}])
+    process, run_id = desk.begin()
+    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
+    (job,) = cluster.jobs()
+    return process, run_id, job

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.agent.followers import Followers
 from tests.faults.conftest import Desk, assert_complete
 from tests.faults.test_gpus import Rack
-from tests.slurm.conftest import slurm
+from tests.slurm.conftest import queued, slurm
 from tests.slurm.test_slurm import jobs_of
 from tests.support.slurm import CPUS, Cluster
 from tests.support.sshd import Sshd
@@ -102,27 +102,16 @@ def test_a_run_is_cancelled_though_slurm_does_not_answer(
 def test_a_job_that_is_cancelled_before_it_begins_says_no_more_than_that(
     desk: Desk, login: Sshd, cluster: Cluster
 ) -> None:
-    cluster.occupy("n1")
-    cluster.occupy("n2")
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep(1)
-    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
-    (job,) = cluster.jobs()
+    run_id, job, _ = queued(desk, cluster, login, 1)
     cluster.ask("scancel", job)
     told = desk.json("attach", run_id, code=3)["hosts"]["c"]["error"]
     assert f"the agent is gone (Slurm job {job} ended: CANCELLED, and no agent began in it), and" in told
 
 
 def test_a_job_whose_agent_cannot_begin_says_why(desk: Desk, login: Sshd, cluster: Cluster) -> None:
-    for node in ("n1", "n2"):
-        cluster.occupy(node)
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep(1)
-    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
-    (job,) = cluster.jobs()
+    run_id, job, others = queued(desk, cluster, login, 1)
     (run,) = login.home.glob("farbench/runs/*")
     (run / "logs").rmdir()  # what a node sees where the folder is not shared
-    others = [number for number in cluster.ask("squeue", "-h", "-o", "%A").split() if number != job]
     cluster.ask("scancel", *others)
     wait_for(lambda: cluster.state(job) == "FAILED", "the job that cannot begin")
     told = desk.json("attach", run_id, code=3)["hosts"]["c"]["error"]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.conftest import Desk, agents, assert_complete
 from tests.faults.test_gpus import Rack
-from tests.slurm.conftest import slurm
+from tests.slurm.conftest import at_the_second_of_three, queued, slurm
 from tests.support.slurm import CPUS, Cluster
 from tests.support.sshd import Sshd
 from tests.support.waiting import wait_for
@@ -40,11 +40,7 @@ def test_a_sweep_is_measured_in_a_job(desk: Desk, login: Sshd, cluster: Cluster)
 def test_a_job_that_waits_is_told_of_and_the_laptop_may_close(
     desk: Desk, login: Sshd, cluster: Cluster
 ) -> None:
-    others = [cluster.occupy("n1"), cluster.occupy("n2")]
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep(3)
-    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
-    (job,) = cluster.jobs()
+    run_id, job, others = queued(desk, cluster, login, 3)
     status = desk.json("status", run_id)
     assert status["hosts"]["c"]["agent"] == "running"
     assert f"Slurm job {job} waits" in status["hosts"]["c"]["waiting"]
@@ -62,12 +58,7 @@ def test_a_job_that_waits_is_told_of_and_the_laptop_may_close(
 
 
 def test_a_run_whose_job_waits_is_cancelled_with_it(desk: Desk, login: Sshd, cluster: Cluster) -> None:
-    cluster.occupy("n1")
-    cluster.occupy("n2")
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep(3)
-    run_id = desk.json("run", "sweep.yaml", "--detach")["run_id"]
-    (job,) = cluster.jobs()
+    run_id, job, _ = queued(desk, cluster, login, 3)
     done = desk.json("cancel", run_id, code=0)
     assert done["state"] == "cancelled"
     assert cluster.state(job) == "CANCELLED"
@@ -90,11 +81,7 @@ def test_a_run_is_cancelled_while_it_measures(desk: Desk, login: Sshd, cluster: 
 def test_an_agent_that_ends_before_its_time_goes_on_in_another_job(
     desk: Desk, login: Sshd, cluster: Cluster, how: str
 ) -> None:
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep([{"i": 0}, {"i": 1, "how": "wait"}, {"i": 2}])
-    process, run_id = desk.begin()
-    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
-    (job,) = cluster.jobs()
+    process, run_id, job = at_the_second_of_three(desk, cluster, login)
     if how == "killed":
         os.kill(agents(login)[0], signal.SIGKILL)
     else:  # what Slurm does half a minute before the job's time is over
@@ -114,11 +101,7 @@ def test_an_agent_that_ends_before_its_time_goes_on_in_another_job(
 def test_a_job_that_somebody_cancels_is_not_asked_for_again_until_resume(
     desk: Desk, login: Sshd, cluster: Cluster
 ) -> None:
-    desk.add_host("c", login, launcher=slurm())
-    desk.sweep([{"i": 0}, {"i": 1, "how": "wait"}, {"i": 2}])
-    process, run_id = desk.begin()
-    wait_for(lambda: (desk.traces / "waiting").exists(), "the second case")
-    (job,) = cluster.jobs()
+    process, run_id, job = at_the_second_of_three(desk, cluster, login)
     cluster.busy_after_jobs.touch()  # meanwhile Slurm does not say yet how the job has ended
     sign = next(login.home.glob("farbench/runs/*/followers.lock"))
     before = sign.stat().st_mtime_ns
